@@ -1,0 +1,256 @@
+package idem
+
+import "math/bits"
+
+// A ref names a cell of an arena: the slab's number above the cell's offset in units of cellAlign.
+// Zero names nothing. The top bit stays free for the timing wheel.
+type ref uint32
+
+const (
+	cellAlign  = 16                      // bytes; cells begin at multiples of it
+	offsetBits = 13                      // so that a slab spans at most
+	maxSlab    = cellAlign << offsetBits // 128 KiB: clearing a recycled one stays near 10 µs
+	minSlab    = 4 << 10                 // bytes; what a class starts with and may keep while empty
+	maxShared  = 16 << 10                // bytes; a larger cell is a slab of its own
+	slabGrowth = 16                      // a class grows by 1/16, which bounds what stands unused
+	maxSlabs   = 1 << (31 - offsetBits)  // 32 GiB of slabs in one arena
+	stepBits   = 4                       // 16 size classes per doubling: at most 6 % lost to rounding
+	classes    = 8 << stepBits           // enough for maxShared
+)
+
+// An arena hands out cells of memory that hold no pointers. Cells of one size class share slabs;
+// a slab whose cells are all free is given back to the runtime, so that memory falls after a spike.
+// It is not safe for concurrent use.
+type arena struct {
+	slabs   []slab // by number; number 0 is never used
+	lowest  int    // no free number lies below it
+	bytes   int    // of all slabs
+	cells   int    // handed out
+	byClass [classes]class
+}
+
+type slab struct {
+	buf        []byte
+	cell       uint32 // bytes per cell
+	class      uint32
+	used       uint32 // cells handed out
+	bump       uint32 // offset of the first cell that was never handed out since the slab was empty
+	free       uint32 // head of the list of returned cells: offset/cellAlign + 1
+	prev, next uint32 // neighbours among the class's slabs with room
+}
+
+type class struct {
+	room  uint32 // head of the list of slabs that are neither full nor empty
+	spare uint32 // one empty slab that is kept, against giving back and taking again in turn
+	used  uint32 // cells handed out
+	bytes int    // of its slabs
+}
+
+// noClass marks a slab of one large cell.
+const noClass = classes
+
+// classOf returns the size class for n bytes and its cell size. Sizes are multiples of cellAlign up
+// to 512 bytes, and from there on 16 steps per doubling.
+func classOf(n int) (class, cell int) {
+	units := (n + cellAlign - 1) / cellAlign
+	shift := max(bits.Len(uint(units-1))-stepBits-1, 0)
+	steps := (units + 1<<shift - 1) >> shift
+	return shift<<stepBits + steps - 1, steps << shift * cellAlign
+}
+
+// cellSize is how many bytes alloc would hand out for n.
+func cellSize(n int) int {
+	if n > maxShared {
+		return n
+	}
+	_, cell := classOf(n)
+	return cell
+}
+
+// at returns the cell that r names.
+func (a *arena) at(r ref) record {
+	s := &a.slabs[r>>offsetBits]
+	off := uint32(r&(1<<offsetBits-1)) * cellAlign
+	return record(s.buf[off : off+s.cell : off+s.cell])
+}
+
+// large reports whether r is a slab of its own. Such a slab is never handed out again: who holds it
+// may read the payload of a finished record without the shard's lock.
+func (a *arena) large(r ref) bool { return a.slabs[r>>offsetBits].class == noClass }
+
+// alloc hands out a cell of at least n bytes. What it holds is arbitrary.
+func (a *arena) alloc(n int) ref {
+	if n > maxShared {
+		return a.adopt(make([]byte, n))
+	}
+	class, cell := classOf(n)
+	c := &a.byClass[class]
+	if c.room == 0 {
+		a.addRoom(c, class, cell)
+	}
+	id := c.room
+	s := &a.slabs[id]
+	off := s.bump
+	if s.free != 0 {
+		off = (s.free - 1) * cellAlign
+		s.free = record(s.buf[off:]).u32(0)
+	} else {
+		s.bump += s.cell
+	}
+	s.used++
+	c.used++
+	a.cells++
+	if s.full() {
+		a.unlink(c, id)
+	}
+	return ref(id<<offsetBits | off/cellAlign)
+}
+
+// adopt makes buf a slab of one large cell.
+func (a *arena) adopt(buf []byte) ref {
+	id := a.add(slab{buf: buf, cell: uint32(len(buf)), class: noClass, used: 1})
+	a.cells++
+	return ref(id << offsetBits)
+}
+
+// growth returns how many bytes of new slabs an alloc of n would take; zero when a cell is free.
+func (a *arena) growth(n int) int {
+	if n > maxShared {
+		return n
+	}
+	class, cell := classOf(n)
+	c := &a.byClass[class]
+	if c.room != 0 || c.spare != 0 {
+		return 0
+	}
+	return c.slabSize(cell)
+}
+
+// release takes a cell back.
+func (a *arena) release(r ref) {
+	id := uint32(r >> offsetBits)
+	s := &a.slabs[id]
+	a.cells--
+	if s.class == noClass {
+		a.drop(id)
+		return
+	}
+	c := &a.byClass[s.class]
+	wasFull := s.full()
+	off := uint32(r&(1<<offsetBits-1)) * cellAlign
+	cell := record(s.buf[off : off+s.cell])
+	clear(cell[:recordHeader]) // so that a stale ref finds no record
+	cell.putU32(0, s.free)
+	s.free = off/cellAlign + 1
+	s.used--
+	c.used--
+	switch {
+	case s.used == 0:
+		if !wasFull {
+			a.unlink(c, id)
+		}
+		a.retire(c, id)
+	case wasFull:
+		a.link(c, id)
+	}
+}
+
+// retire decides what becomes of an empty slab: the class keeps the smaller one of it and its spare,
+// and when no cell of the class is in use, nothing above minSlab.
+func (a *arena) retire(c *class, id uint32) {
+	s := &a.slabs[id]
+	s.bump, s.free = 0, 0
+	if c.spare != 0 {
+		if len(a.slabs[c.spare].buf) > len(s.buf) {
+			id, c.spare = c.spare, id
+		}
+		a.dropOf(c, id)
+	} else {
+		c.spare = id
+	}
+	if spare := c.spare; c.used == 0 && len(a.slabs[spare].buf) > minSlab {
+		c.spare = 0
+		a.dropOf(c, spare)
+	}
+}
+
+// addRoom gives the class a slab with free cells: its spare, or a new one.
+func (a *arena) addRoom(c *class, class, cell int) {
+	id := c.spare
+	c.spare = 0
+	if id == 0 {
+		n := c.slabSize(cell)
+		id = a.add(slab{buf: make([]byte, n), cell: uint32(cell), class: uint32(class)})
+		c.bytes += n
+	}
+	a.link(c, id)
+}
+
+// slabSize is the size of the class's next slab: a whole number of cells.
+func (c *class) slabSize(cell int) int {
+	n := min(max(c.bytes/slabGrowth, minSlab), maxSlab)
+	return max(n/cell, 1) * cell
+}
+
+func (s *slab) full() bool { return s.free == 0 && int(s.bump+s.cell) > len(s.buf) }
+
+func (a *arena) link(c *class, id uint32) {
+	s := &a.slabs[id]
+	s.prev, s.next = 0, c.room
+	if c.room != 0 {
+		a.slabs[c.room].prev = id
+	}
+	c.room = id
+}
+
+func (a *arena) unlink(c *class, id uint32) {
+	s := &a.slabs[id]
+	if s.prev != 0 {
+		a.slabs[s.prev].next = s.next
+	} else {
+		c.room = s.next
+	}
+	if s.next != 0 {
+		a.slabs[s.next].prev = s.prev
+	}
+	s.prev, s.next = 0, 0
+}
+
+// add numbers a new slab. Low numbers are used first, so that the table can shrink.
+func (a *arena) add(s slab) uint32 {
+	a.bytes += len(s.buf)
+	for id := max(a.lowest, 1); id < len(a.slabs); id++ {
+		if a.slabs[id].buf == nil {
+			a.slabs[id] = s
+			a.lowest = id + 1
+			return uint32(id)
+		}
+	}
+	if len(a.slabs) == 0 {
+		a.slabs = append(a.slabs, slab{})
+	}
+	a.slabs = append(a.slabs, s)
+	a.lowest = len(a.slabs)
+	return uint32(len(a.slabs) - 1)
+}
+
+func (a *arena) dropOf(c *class, id uint32) {
+	c.bytes -= len(a.slabs[id].buf)
+	a.drop(id)
+}
+
+// drop gives a slab back to the runtime.
+func (a *arena) drop(id uint32) {
+	a.bytes -= len(a.slabs[id].buf)
+	a.slabs[id] = slab{}
+	a.lowest = min(a.lowest, int(id))
+	n := len(a.slabs)
+	for n > 1 && a.slabs[n-1].buf == nil {
+		n--
+	}
+	a.slabs = a.slabs[:n]
+	a.lowest = min(a.lowest, n)
+	if cap(a.slabs) > 64 && n < cap(a.slabs)/4 {
+		a.slabs = append(make([]slab, 0, 2*n), a.slabs...)
+	}
+}

@@ -1,0 +1,305 @@
+package idem
+
+import "math/bits"
+
+// An index finds the records with a given hash. It is an extendible hash table: a directory of small
+// open-addressed tables, chosen by the upper bits of the hash. A table that is full is split in two and
+// a table that empties joins its neighbour, so that no step moves more than one table's slots, however
+// many records there are. Slots hold the hash beside the ref, so that neither growing nor probing
+// touches records that do not match. It holds refs, not pointers, and is not safe for concurrent use.
+type index struct {
+	dir   []entry // by the upper depth bits of the hash; 1<<depth of them
+	depth uint8
+	n     int // records
+	bytes int // of all tables
+}
+
+// An entry leads to a table. It repeats what a search needs of it, to save a search one memory access.
+type entry struct {
+	*table
+	slots []uint64
+	depth uint8
+}
+
+// A table is probed linearly from the slot that the hash bits after its prefix name. Removing closes
+// the gap instead of leaving a tombstone.
+type table struct {
+	slots []uint64 // hash<<32 | ref; zero is empty
+	n     int
+	depth uint8 // how many upper bits of the hash its records share
+}
+
+const (
+	minTable = 64   // slots
+	maxTable = 1024 // slots; splitting that many takes some 10 µs
+	maxDepth = 20   // bits
+)
+
+// The share of slots in use. Above 4/5 probes for absent keys get long; below 1/8 memory is wasted;
+// two tables join when the result would be at most 2/5 full, halfway between.
+func (t *table) full() bool   { return t.n*5 >= len(t.slots)*4 }
+func (t *table) sparse() bool { return t.n*8 < len(t.slots) }
+
+func (x *index) table(h uint32) *table {
+	if x.dir == nil {
+		return nil
+	}
+	return x.dir[h>>(32-x.depth)].table
+}
+
+// probe starts a search for h.
+func (x *index) probe(h uint32) probe {
+	if x.dir == nil {
+		return probe{}
+	}
+	e := &x.dir[h>>(32-x.depth)]
+	return probe{slots: e.slots, at: home(h, e.depth, len(e.slots)), hash: h}
+}
+
+// A probe walks over the refs that were stored under a hash.
+type probe struct {
+	slots []uint64
+	at    int
+	hash  uint32
+}
+
+// next returns the next ref, or zero when there is none.
+func (p *probe) next() ref {
+	if len(p.slots) == 0 {
+		return 0
+	}
+	for {
+		slot := p.slots[p.at&(len(p.slots)-1)]
+		p.at++
+		if slot == 0 {
+			return 0
+		}
+		if uint32(slot>>32) == p.hash {
+			return ref(slot)
+		}
+	}
+}
+
+// insert stores r under h. The same pair must not be there already.
+func (x *index) insert(h uint32, r ref) {
+	if x.dir == nil {
+		x.dir = make([]entry, 1)
+		x.point(0, 1, x.newTable(minTable, 0))
+	}
+	t := x.table(h)
+	for t.full() {
+		x.grow(h, t)
+		t = x.table(h)
+	}
+	t.put(uint64(h)<<32 | uint64(r))
+	t.n++
+	x.n++
+}
+
+// replace makes the pair (h, old) be (h, r).
+func (x *index) replace(h uint32, old, r ref) {
+	t := x.table(h)
+	t.slots[t.find(h, old)] = uint64(h)<<32 | uint64(r)
+}
+
+// remove takes the pair (h, r) out.
+func (x *index) remove(h uint32, r ref) {
+	t := x.table(h)
+	t.closeGap(t.find(h, r))
+	t.n--
+	x.n--
+	if t.sparse() {
+		x.shrink(h, t)
+	}
+}
+
+// page appends to buf the hashes at or above cursor that are in cursor's table, and returns the first hash
+// behind that table; zero after the last one.
+func (x *index) page(cursor uint32, buf []uint32) (hashes []uint32, next uint32) {
+	t := x.table(cursor)
+	if t == nil {
+		return buf, 0
+	}
+	for _, slot := range t.slots {
+		if h := uint32(slot >> 32); slot != 0 && h >= cursor {
+			buf = append(buf, h)
+		}
+	}
+	prefix := uint64(cursor)>>(32-t.depth) + 1
+	return buf, uint32(prefix << (32 - t.depth))
+}
+
+func (t *table) home(h uint32) int { return home(h, t.depth, len(t.slots)) }
+
+// home is the slot that the bits of h after the first depth ones name.
+func home(h uint32, depth uint8, slots int) int {
+	return int(h << depth >> (32 - bits.Len(uint(slots-1))))
+}
+
+func (t *table) put(slot uint64) {
+	mask := len(t.slots) - 1
+	i := t.home(uint32(slot >> 32))
+	for t.slots[i] != 0 {
+		i = (i + 1) & mask
+	}
+	t.slots[i] = slot
+}
+
+// find returns the position of a pair that is there.
+func (t *table) find(h uint32, r ref) int {
+	mask := len(t.slots) - 1
+	want := uint64(h)<<32 | uint64(r)
+	i := t.home(h)
+	for t.slots[i] != want {
+		if t.slots[i] == 0 {
+			panic("idem: index lost a record")
+		}
+		i = (i + 1) & mask
+	}
+	return i
+}
+
+// closeGap empties slot gap and moves later slots of its run up, unless that would put one before its
+// home.
+func (t *table) closeGap(gap int) {
+	mask := len(t.slots) - 1
+	for i := (gap + 1) & mask; t.slots[i] != 0; i = (i + 1) & mask {
+		home := t.home(uint32(t.slots[i] >> 32))
+		if (i-home)&mask >= (i-gap)&mask {
+			t.slots[gap] = t.slots[i]
+			gap = i
+		}
+	}
+	t.slots[gap] = 0
+}
+
+func (x *index) newTable(slots int, depth uint8) *table {
+	x.bytes += slots * 8
+	return &table{slots: make([]uint64, slots), depth: depth}
+}
+
+// point makes count directory entries from first on lead to t.
+func (x *index) point(first, count int, t *table) {
+	for i := range count {
+		x.dir[first+i] = entry{table: t, slots: t.slots, depth: t.depth}
+	}
+}
+
+// resize gives t, the table of h, another number of slots.
+func (x *index) resize(h uint32, t *table, slots int) {
+	old := t.slots
+	x.bytes += (slots - len(old)) * 8
+	t.slots = make([]uint64, slots)
+	for _, slot := range old {
+		if slot != 0 {
+			t.put(slot)
+		}
+	}
+	first, count := x.span(h, t.depth)
+	x.point(first, count, t)
+}
+
+// grow makes room in the table of h: it doubles a small one and splits a large one. A table whose
+// hashes nearly all agree in the next bit is doubled as well, since splitting would not help.
+func (x *index) grow(h uint32, t *table) {
+	if len(t.slots) < maxTable || t.depth == maxDepth || t.lopsided() {
+		x.resize(h, t, 2*len(t.slots))
+		return
+	}
+	if t.depth == x.depth {
+		x.doubleDir()
+	}
+	size := len(t.slots)
+	low, high := x.newTable(size, t.depth+1), x.newTable(size, t.depth+1)
+	for _, slot := range t.slots {
+		if slot == 0 {
+			continue
+		}
+		half := low
+		if slot<<t.depth>>63 != 0 {
+			half = high
+		}
+		half.put(slot)
+		half.n++
+	}
+	x.bytes -= size * 8
+	first, count := x.span(h, t.depth)
+	x.point(first, count/2, low)
+	x.point(first+count/2, count/2, high)
+}
+
+// lopsided reports whether a split would leave one half with under a sixteenth of the records.
+func (t *table) lopsided() bool {
+	high := 0
+	for _, slot := range t.slots {
+		high += int(slot << t.depth >> 63)
+	}
+	return min(high, t.n-high) < t.n/16
+}
+
+// span returns the directory entries that share the first depth bits of h.
+func (x *index) span(h uint32, depth uint8) (first, count int) {
+	count = 1 << (x.depth - depth)
+	return int(h>>(32-x.depth)) &^ (count - 1), count
+}
+
+func (x *index) doubleDir() {
+	dir := make([]entry, 2*len(x.dir))
+	for i := range dir {
+		dir[i] = x.dir[i/2]
+	}
+	x.dir = dir
+	x.depth++
+}
+
+// shrink joins the table of h with its neighbour, or halves it when it stands alone.
+func (x *index) shrink(h uint32, t *table) {
+	if t.depth > 0 && len(t.slots) <= maxTable {
+		x.join(h, t)
+		return
+	}
+	if len(t.slots) > minTable {
+		x.resize(h, t, len(t.slots)/2)
+	}
+}
+
+// join puts t and the table that it was once split from back together, when both fit well into one.
+func (x *index) join(h uint32, t *table) {
+	first, count := x.span(h, t.depth)
+	other := x.dir[first^count].table
+	if other.depth != t.depth || len(other.slots) > maxTable || (t.n+other.n)*5 > maxTable*2 {
+		return
+	}
+	both := x.newTable(maxTable, t.depth-1)
+	for _, slots := range [][]uint64{t.slots, other.slots} {
+		x.bytes -= len(slots) * 8
+		for _, slot := range slots {
+			if slot != 0 {
+				both.put(slot)
+			}
+		}
+	}
+	both.n = t.n + other.n
+	x.point(first&^count, 2*count, both)
+	x.halveDir()
+	if both.sparse() {
+		x.shrink(h, both)
+	}
+}
+
+// halveDir drops directory bits that no table uses any more.
+func (x *index) halveDir() {
+	for x.depth > 0 {
+		for i := 0; i < len(x.dir); i += 2 {
+			if x.dir[i].table != x.dir[i+1].table {
+				return
+			}
+		}
+		dir := make([]entry, len(x.dir)/2)
+		for i := range dir {
+			dir[i] = x.dir[2*i]
+		}
+		x.dir = dir
+		x.depth--
+	}
+}
