@@ -1,0 +1,266 @@
+package idem_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-5bb5eb37/idem"
+)
+
+// An ending is a way in which an operation ends without a result.
+type ending struct {
+	name  string
+	fn    func(ctx context.Context, cancelOwner func()) (idem.Response, error)
+	check func(t *testing.T, panicked any, returned bool, err error)
+}
+
+var errBoom = errors.New("boom")
+
+var endings = []ending{
+	{
+		"panic",
+		func(context.Context, func()) (idem.Response, error) { panic(errBoom) },
+		func(t *testing.T, panicked any, returned bool, _ error) {
+			require.Equal(t, errBoom, panicked)
+			require.False(t, returned)
+		},
+	},
+	{
+		"panic with nil",
+		func(context.Context, func()) (idem.Response, error) { panic(nil) },
+		func(t *testing.T, panicked any, returned bool, _ error) {
+			require.IsType(t, (*runtime.PanicNilError)(nil), panicked)
+			require.False(t, returned)
+		},
+	},
+	{
+		"Goexit",
+		func(context.Context, func()) (idem.Response, error) { runtime.Goexit(); panic("unreachable") },
+		func(t *testing.T, panicked any, returned bool, _ error) {
+			require.Nil(t, panicked)
+			require.False(t, returned)
+		},
+	},
+	{
+		"cancelled context",
+		func(ctx context.Context, cancelOwner func()) (idem.Response, error) {
+			cancelOwner()
+			<-ctx.Done()
+			return idem.Response{}, context.Cause(ctx)
+		},
+		func(t *testing.T, panicked any, returned bool, err error) {
+			require.Nil(t, panicked)
+			require.True(t, returned)
+			require.Equal(t, context.Canceled, err) //nolint:testifylint // the same value, not only in its tree
+		},
+	},
+}
+
+// runToEnd is the owner: it begins, calls before, and ends as e says, in a goroutine of its own.
+func (e ending) runToEnd(t *testing.T, store idem.Store, before func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var panicked any
+	var returned bool
+	var err error
+	var owner sync.WaitGroup
+	owner.Go(func() {
+		defer func() { panicked = recover() }()
+		_, err = idem.Do(ctx, store, order, func(ctx context.Context, _ idem.Claim) (idem.Response, error) {
+			before()
+			return e.fn(ctx, cancel)
+		})
+		returned = true
+	})
+	owner.Wait()
+	e.check(t, panicked, returned, err)
+}
+
+func TestDoReleasesHoweverTheOwnerEnds(t *testing.T) {
+	for _, end := range endings {
+		t.Run(end.name, func(t *testing.T) {
+			store := &faulty{Store: openEngine(t, idem.Config{})}
+			end.runToEnd(t, store, func() {})
+			require.Equal(t, []string{"Abandon"}, store.calls)
+			out, err := store.Begin(t.Context(), order)
+			require.NoError(t, err)
+			require.Equal(t, idem.Fresh, out.State)
+		})
+	}
+}
+
+type doResult struct {
+	resp idem.Response
+	err  error
+}
+
+// follow starts n duplicates that wait for the owner, and returns when all of them do.
+func follow(t *testing.T, e *idem.Engine, n int, fn func(context.Context, idem.Claim) (idem.Response, error)) <-chan doResult {
+	t.Helper()
+	results := make(chan doResult, n)
+	for range n {
+		go func() {
+			resp, err := idem.Do(context.Background(), e, waitingOrder, fn)
+			results <- doResult{resp, err}
+		}()
+	}
+	synctest.Wait()
+	require.Equal(t, n, e.Stats().Waiting)
+	return results
+}
+
+func TestDoWaitersOutliveTheOwner(t *testing.T) {
+	const n = 50
+	for _, end := range endings {
+		t.Run(end.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := openEngine(t, idem.Config{})
+				start := time.Now()
+				var runs atomic.Int32
+				var results <-chan doResult
+				end.runToEnd(t, e, func() {
+					results = follow(t, e, n, func(ctx context.Context, c idem.Claim) (idem.Response, error) {
+						runs.Add(1)
+						return idem.Response{Body: []byte("second owner")}, ctx.Err()
+					})
+				})
+				for range n {
+					r := <-results
+					require.NoError(t, r.err)
+					require.Equal(t, "second owner", string(r.resp.Body))
+				}
+				require.EqualValues(t, 1, runs.Load(), "one waiter runs, the others wait for it")
+				require.Less(t, time.Since(start), time.Second)
+			})
+		})
+	}
+}
+
+func TestDoWaitersSeeNothingOfTheOwnersContext(t *testing.T) {
+	// run starts an owner whose context ends while fn runs, and ten duplicates that wait.
+	run := func(t *testing.T, e *idem.Engine, fn, followers func(context.Context, idem.Claim) (idem.Response, error)) (owner doResult, others []doResult) {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		first := make(chan doResult, 1)
+		go func() {
+			resp, err := idem.Do(ctx, e, order, fn)
+			first <- doResult{resp, err}
+		}()
+		synctest.Wait()
+		results := follow(t, e, 10, followers)
+		for range 10 {
+			others = append(others, <-results)
+		}
+		return <-first, others
+	}
+
+	t.Run("an owner that goes on keeps the key and completes it", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			e := openEngine(t, idem.Config{})
+			var token uint64
+			var held idem.Record
+			var waits int
+			owner, others := run(t, e, func(ctx context.Context, c idem.Claim) (idem.Response, error) {
+				<-ctx.Done()
+				time.Sleep(time.Minute)
+				token, waits = c.Token, e.Stats().Waiting
+				held, _, _ = e.Lookup(context.Background(), order.Scope, order.Key)
+				return answer("ok")(ctx, c)
+			}, unreached(t))
+			require.Equal(t, 10, waits)
+			require.Equal(t, token, held.Token)
+			require.Equal(t, idem.InProgress, held.State)
+			for _, r := range append(others, owner) {
+				require.NoError(t, r.err)
+				require.Equal(t, "ok", string(r.resp.Body))
+			}
+		})
+	})
+	t.Run("an owner that stops makes one of them the next owner", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			e := openEngine(t, idem.Config{})
+			var runs atomic.Int32
+			work := func(ctx context.Context, _ idem.Claim) (idem.Response, error) {
+				runs.Add(1)
+				select {
+				case <-ctx.Done():
+					return idem.Response{}, context.Cause(ctx)
+				case <-time.After(100 * time.Millisecond):
+					return idem.Response{Body: []byte("ok")}, nil
+				}
+			}
+			owner, others := run(t, e, work, work)
+			require.ErrorIs(t, owner.err, context.DeadlineExceeded)
+			for _, r := range others {
+				require.NoError(t, r.err)
+				require.Equal(t, "ok", string(r.resp.Body))
+			}
+			require.EqualValues(t, 2, runs.Load())
+		})
+	})
+	// After a fault of a single-flight group: who joins a flight whose first caller has been cancelled
+	// must not get that caller's error.
+	t.Run("a caller that comes after the cancellation gets the value", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			e := openEngine(t, idem.Config{})
+			ctx, cancel := context.WithCancel(t.Context())
+			finish := make(chan struct{})
+			first := make(chan doResult, 1)
+			go func() {
+				resp, err := idem.Do(ctx, e, order, func(ctx context.Context, c idem.Claim) (idem.Response, error) {
+					<-finish
+					return answer("ok")(ctx, c)
+				})
+				first <- doResult{resp, err}
+			}()
+			synctest.Wait()
+			cancel()
+			synctest.Wait()
+			second := follow(t, e, 1, unreached(t))
+			close(finish)
+			for _, r := range []doResult{<-first, <-second} {
+				require.NoError(t, r.err)
+				require.Equal(t, "ok", string(r.resp.Body))
+			}
+		})
+	})
+}
+
+type traceKey struct{}
+
+func TestDoRecordsAlthoughTheCallerLeft(t *testing.T) {
+	store := &faulty{Store: openEngine(t, idem.Config{})}
+	store.onComplete = func(ctx context.Context, _ int) error {
+		require.Equal(t, "trace", ctx.Value(traceKey{}), "values are kept")
+		return nil
+	}
+	ctx, cancel := context.WithCancelCause(context.WithValue(t.Context(), traceKey{}, "trace"))
+	errLeft := errors.New("client left")
+	charged := 0
+	resp, err := idem.Do(ctx, store, order, func(ctx context.Context, c idem.Claim) (idem.Response, error) {
+		require.Equal(t, "trace", ctx.Value(traceKey{}))
+		charged++
+		cancel(errLeft)
+		<-ctx.Done() // the function is told, and decides
+		require.Equal(t, errLeft, context.Cause(ctx))
+		return answer("charged")(ctx, c)
+	})
+	require.NoError(t, err)
+	require.Equal(t, "charged", string(resp.Body))
+
+	_, err = idem.Do(ctx, store, order, unreached(t))
+	require.Equal(t, errLeft, err) //nolint:testifylint // Begin's error as it is
+	retry, err := idem.Do(t.Context(), store, order, unreached(t))
+	require.NoError(t, err)
+	require.Equal(t, "charged", string(retry.Body))
+	require.Equal(t, 1, charged)
+}
