@@ -133,7 +133,7 @@ func (c *Config) validate() error {
 		{"MaxKeyBytes", &c.MaxKeyBytes, 255, 1, math.MaxUint16},
 		{"MaxResponseBytes", &c.MaxResponseBytes, 1 << 20, 1, math.MaxInt32},
 		{"MaxRecords", &c.MaxRecords, 0, 0, math.MaxInt},
-		{"MaxBytes", &c.MaxBytes, 4 << 30, 1 << 20, math.MaxInt},
+		{"MaxBytes", &c.MaxBytes, min(4<<30, math.MaxInt), 1 << 20, math.MaxInt},
 		{"MaxWaiters", &c.MaxWaiters, 1 << 16, 1, math.MaxInt32},
 		{"MaxWaitersPerKey", &c.MaxWaitersPerKey, 1 << 10, 1, math.MaxInt32},
 	} {
@@ -252,20 +252,15 @@ func (e *Engine) Extend(ctx context.Context, c Claim, lease time.Duration) error
 	return s.extend(&c, h, lease)
 }
 
-// locate checks a claim and finds its shard and hash. A claim with a token that was never granted here, the
-// zero Claim among them, is lost; one that lost its hint on the way is looked up by its key, since it may
-// come from before a restart.
+// locate checks a claim and finds its shard and hash. A claim that was never granted here, the zero Claim among
+// them, is lost; one that does not know any more who granted it may come from before a restart.
 func (e *Engine) locate(ctx context.Context, c *Claim) (*shard, uint32, error) {
-	if ctx == nil {
+	switch {
+	case ctx == nil:
 		return nil, 0, errNilContext
-	}
-	if c.hint.engine == e {
-		return &e.shards[c.hint.shard], c.hint.hash, nil
-	}
-	if c.hint.engine != nil {
-		return nil, 0, fmt.Errorf("%w: it is another engine's", ErrClaimLost)
-	}
-	if c.Token == 0 || c.Token > e.tokens.Load() {
+	case c.origin != nil && c.origin != e:
+		return nil, 0, fmt.Errorf("%w: another engine granted it", ErrClaimLost)
+	case c.Token == 0 || c.Token > e.tokens.Load():
 		return nil, 0, fmt.Errorf("%w: token %d was never granted", ErrClaimLost, c.Token)
 	}
 	if err := e.checkKey(c.Scope, c.Key); err != nil {

@@ -18,7 +18,7 @@ type shard struct {
 
 	mu      sync.Mutex
 	closed  bool
-	number  uint32
+	number  uint32 // among the engine's shards
 	engine  *Engine
 	index   index
 	arena   arena
@@ -148,18 +148,18 @@ func (s *shard) claimLocked(r ref, rec record, req *Request, h uint32, now int64
 	lease := orDefault(req.Lease, s.engine.cfg.Lease)
 	rec.claim(s.engine.tokens.Add(1), req.Fingerprint, now)
 	s.scheduleLocked(r, rec, after(now, lease))
-	s.freshLocked(rec, req, h, lease, out)
+	s.freshLocked(rec, req, lease, out)
 	return nil
 }
 
 // freshLocked tells the caller that it owns rec.
-func (s *shard) freshLocked(rec record, req *Request, h uint32, lease time.Duration, out *Outcome) {
+func (s *shard) freshLocked(rec record, req *Request, lease time.Duration, out *Outcome) {
 	s.counts.fresh++
 	out.State = Fresh
 	out.Remaining = lease
 	out.Claim = Claim{
 		Scope: req.Scope, Key: req.Key, Token: rec.token(), Fingerprint: req.Fingerprint,
-		hint: claimHint{engine: s.engine, shard: s.number, hash: h},
+		origin: s.engine,
 	}
 }
 
@@ -204,7 +204,7 @@ func (s *shard) take(w *waiters, token uint64, done bool, req *Request, h uint32
 	}
 	lease := orDefault(req.Lease, s.engine.cfg.Lease)
 	s.rescheduleLocked(r, rec, after(now, lease))
-	s.freshLocked(rec, req, h, lease, out)
+	s.freshLocked(rec, req, lease, out)
 	return true
 }
 

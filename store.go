@@ -183,15 +183,9 @@ type Claim struct {
 	// Fingerprint is the request's, so that a late Complete can restore a record that is gone.
 	Fingerprint Fingerprint
 
-	hint claimHint
-}
-
-// claimHint spares the engine the hashing of a key that it hashed at Begin. It is lost when the claim
-// is marshalled, and zero in claims of other stores.
-type claimHint struct {
-	engine *Engine
-	shard  uint32
-	hash   uint32
+	// origin is the engine that granted the claim. It is lost when the claim is marshalled, and nil in
+	// claims of other stores.
+	origin *Engine
 }
 
 // A Response is the recorded result of an operation.

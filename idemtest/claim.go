@@ -15,9 +15,9 @@ import (
 func claimRows() []Row {
 	return []Row{{
 		Name: "claim/one racer is fresh",
-		Explanation: "Rule 1: of any number of concurrent Begins of one free key exactly one is Fresh, and the others " +
-			"find it in progress, whether it was free from the start, abandoned, or left by a TTL or lease " +
-			"that ran out.",
+		Explanation: "Of any number of concurrent Begins of one free key exactly one is Fresh, and the others find it " +
+			"in progress, whether it was free from the start, abandoned, or left by a TTL or lease that ran " +
+			"out.",
 		run: oneRacerIsFresh,
 	}, {
 		Name: "claim/fresh carries the claim",
@@ -31,13 +31,13 @@ func claimRows() []Row {
 		run: inProgressTellsTheLeaseLeft,
 	}, {
 		Name: "fingerprint/in progress",
-		Explanation: "Rule 2: the fingerprint is compared first. While an operation is in progress, the key with " +
-			"another fingerprint is a Mismatch, at once even with Wait, and the owner is not disturbed.",
+		Explanation: "The fingerprint is compared first. While an operation is in progress, the key with another " +
+			"fingerprint is a Mismatch, at once even with Wait, and the owner is not disturbed.",
 		run: mismatchInProgress,
 	}, {
 		Name: "fingerprint/done",
-		Explanation: "Rule 2: the fingerprint is compared first. A done record is a Mismatch for any other fingerprint, " +
-			"which learns nothing of the response, and is replayed to its own.",
+		Explanation: "The fingerprint is compared first. A done record is a Mismatch for any other fingerprint, which " +
+			"learns nothing of the response, and is replayed to its own.",
 		run: mismatchDone,
 	}, {
 		Name: "context/done claims nothing",

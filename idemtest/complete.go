@@ -12,24 +12,24 @@ import (
 func completeRows() []Row {
 	return []Row{{
 		Name: "complete/late",
-		Explanation: "Rule 5: Complete succeeds while the claim's token is the key's current one, even when its lease " +
-			"ran out, as long as nobody took over.",
+		Explanation: "Complete succeeds while the claim's token is the key's current one, even when its lease ran out, " +
+			"as long as nobody took over.",
 		run: completeLate,
 	}, {
 		Name: "complete/lost",
-		Explanation: "Rule 5: an owner whose key somebody else has claimed, or completed, gets ErrClaimLost from " +
-			"Complete, and nothing changes: the new owner's claim and result stay. Nor does a token that was " +
-			"never granted pass.",
+		Explanation: "An owner whose key somebody else has claimed, or completed, gets ErrClaimLost from Complete, and " +
+			"nothing changes: the new owner's claim and result stay. Nor does a token that was never granted " +
+			"pass.",
 		run: completeLost,
 	}, {
 		Name: "complete/twice",
-		Explanation: "Rule 5: completing the same claim again returns nil and changes nothing: not the response, not " +
-			"when it was stored, not the end of its TTL.",
+		Explanation: "Completing the same claim again returns nil and changes nothing: not the response, not when it " +
+			"was stored, not the end of its TTL.",
 		run: completeTwice,
 	}, {
 		Name: "complete/restores a record that is gone",
-		Explanation: "Rule 5: Complete succeeds when the record is gone and nobody else holds the key. The record is " +
-			"then what it would have been, fingerprint included.",
+		Explanation: "Complete succeeds when the record is gone and nobody else holds the key. The record is then what " +
+			"it would have been, fingerprint included.",
 		run: completeRestores,
 	}, {
 		Name:        "complete/zero claim",
@@ -45,8 +45,8 @@ func completeRows() []Row {
 		run: marshalledClaim,
 	}, {
 		Name: "complete/claim of another key",
-		Explanation: "A Claim is a plain value: changing its key makes it a claim of that key. It is lost, or completes what " +
-			"the next Begin of that key replays. The key that it was granted for is not touched.",
+		Explanation: "A Claim is a plain value: changing its key makes it a claim of that key. It is lost, or completes " +
+			"what the next Begin of that key replays. The key that it was granted for is not touched.",
 		run: claimOfAnotherKey,
 	}}
 }
@@ -177,18 +177,18 @@ func claimOfAnotherKey(r *rig) {
 func abandonRows() []Row {
 	return []Row{{
 		Name: "abandon/frees the key",
-		Explanation: "Rule 6: Abandon frees the key for the next caller, whatever the fingerprint, even after the lease " +
-			"has run out.",
+		Explanation: "Abandon frees the key for the next caller, whatever the fingerprint, even after the lease has run " +
+			"out.",
 		run: abandonFrees,
 	}, {
 		Name: "abandon/when there is nothing to abandon",
-		Explanation: "Rule 6: after Complete, on a zero Claim, a second time or on an absent key Abandon does nothing " +
-			"and returns nil: deferring it is always safe.",
+		Explanation: "After Complete, on a zero Claim, a second time or on an absent key Abandon does nothing and " +
+			"returns nil: deferring it is always safe.",
 		run: abandonNothing,
 	}, {
 		Name: "abandon/lost",
-		Explanation: "Rule 6: Abandon with another token than the key's current one is ErrClaimLost, and nothing " +
-			"changes, whether the new owner runs or is done.",
+		Explanation: "Abandon with another token than the key's current one is ErrClaimLost, and nothing changes, " +
+			"whether the new owner runs or is done.",
 		run: abandonLost,
 	}}
 }
@@ -232,19 +232,18 @@ func abandonLost(r *rig) {
 // extendRows are about moving a lease's end.
 func extendRows() []Row {
 	return []Row{{
-		Name: "extend/moves the end",
-		Explanation: "Rule 7: Extend moves the lease's end to lease from now, whether that is later than it was or " +
-			"sooner.",
-		run: extendMovesTheEnd,
+		Name:        "extend/moves the end",
+		Explanation: "Extend moves the lease's end to lease from now, whether that is later than it was or sooner.",
+		run:         extendMovesTheEnd,
 	}, {
 		Name: "extend/late",
-		Explanation: "Rule 7: Extend by the current token succeeds even when the lease has run out, as long as nobody " +
-			"took over.",
+		Explanation: "Extend by the current token succeeds even when the lease has run out, as long as nobody took " +
+			"over.",
 		run: extendLate,
 	}, {
 		Name: "extend/lost",
-		Explanation: "Rule 7: Extend of a claim that was lost is ErrClaimLost, and nothing changes, whether the new " +
-			"owner runs or is done.",
+		Explanation: "Extend of a claim that was lost is ErrClaimLost, and nothing changes, whether the new owner runs " +
+			"or is done.",
 		run: extendLost,
 	}, {
 		Name:        "extend/completed",

@@ -20,13 +20,13 @@ var errLeft = errors.New("idemtest: the caller left")
 func giveUpRows() []Row {
 	return []Row{{
 		Name: "wait/giving up changes nothing",
-		Explanation: "Rule 8: a caller whose context ends stops to wait, with the context's cause, and touches nothing: " +
-			"the owner keeps its claim, and the others go on waiting.",
+		Explanation: "A caller whose context ends stops to wait, with the context's cause, and touches nothing: the " +
+			"owner keeps its claim, and the others go on waiting.",
 		run: givingUpChangesNothing,
 	}, {
 		Name: "wait/owner's context means nothing",
-		Explanation: "Rule 8: cancelling the context that the owner began with frees nothing and wakes nobody; only " +
-			"Complete, Abandon and the lease's end do.",
+		Explanation: "Cancelling the context that the owner began with frees nothing and wakes nobody; only Complete, " +
+			"Abandon and the lease's end do.",
 		run: ownersContextMeansNothing,
 	}, {
 		Name: "wait/giving up passes the claim on",
@@ -40,14 +40,14 @@ func giveUpRows() []Row {
 		run: noWakeUpIsLost,
 	}, {
 		Name: "wait/cap per key",
-		Explanation: "Rule 8: waiters are capped per key. Over the cap the answer is InProgress at once, and other keys " +
-			"have room. Who stops to wait makes room.",
+		Explanation: "Waiters are capped per key. Over the cap the answer is InProgress at once, and other keys have " +
+			"room. Who stops to wait makes room.",
 		needs:  MaxWaitersPerKey,
 		config: Config{MaxWaitersPerKey: 3},
 		run:    capPerKey,
 	}, {
 		Name:        "wait/cap in all",
-		Explanation: "Rule 8: waiters are capped in all. Over the cap the answer is InProgress at once.",
+		Explanation: "Waiters are capped in all. Over the cap the answer is InProgress at once.",
 		needs:       MaxWaiters,
 		config:      Config{MaxWaiters: 4},
 		run:         capInAll,

@@ -10,9 +10,8 @@ import (
 func holdRows() []Row {
 	return []Row{{
 		Name: "hold/unknown",
-		Explanation: "Rule 4: under Hold a key whose lease has run out is Unknown, to everybody who asks, and nobody " +
-			"runs the operation again. Who asks with Wait is told so at once. The fingerprint is still " +
-			"compared first.",
+		Explanation: "Under Hold a key whose lease has run out is Unknown, to everybody who asks, and nobody runs the " +
+			"operation again. Who asks with Wait is told so at once. The fingerprint is still compared first.",
 		needs: Hold,
 		run:   unknown,
 	}, {
@@ -22,20 +21,20 @@ func holdRows() []Row {
 		run:         waitersAreTold,
 	}, {
 		Name: "hold/owner ends it",
-		Explanation: "Rule 7: a late Complete or Extend by the current token ends Unknown. So does Abandon: the owner " +
-			"knows best that nothing happened.",
+		Explanation: "A late Complete or Extend by the current token ends Unknown. So does Abandon: the owner knows " +
+			"best that nothing happened.",
 		needs: Hold,
 		run:   ownerEndsUnknown,
 	}, {
 		Name: "hold/operator ends it",
-		Explanation: "Rule 4: Unknown lasts until Resolve, which records a result, or Forget, which frees the key. The " +
-			"owner that comes back then finds its claim lost.",
+		Explanation: "Unknown lasts until Resolve, which records a result, or Forget, which frees the key. The owner " +
+			"that comes back then finds its claim lost.",
 		needs: Hold | Inspector,
 		run:   operatorEndsUnknown,
 	}, {
 		Name: "hold/ttl ends it",
-		Explanation: "Rule 4: Unknown lasts for the store's TTL, and at most for the lease and the TTL together. The " +
-			"key is free then.",
+		Explanation: "Unknown lasts for the store's TTL, and at most for the lease and the TTL together. The key is " +
+			"free then.",
 		needs:  Hold | DefaultTTL,
 		config: Config{TTL: 4 * short},
 		run:    ttlEndsUnknown,

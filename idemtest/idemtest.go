@@ -48,8 +48,8 @@ import (
 // A Maker tells how to make the stores that are to be proven.
 type Maker struct {
 	// New returns an open store with the settings that one row needs, and arranges with tb.Cleanup that
-	// it is closed. It is called once or twice by every row, by many rows at a time. Stores may share
-	// their records with each other, as two clients of one server do.
+	// it is closed. Rows call it at the same time; the one about restarts calls it again and again. Stores
+	// may share their records with each other, as two clients of one server do.
 	New func(tb testing.TB, cfg Config) idem.Store
 
 	// Unsupported names what the store lacks or New cannot set. The rows about it are not run, and say

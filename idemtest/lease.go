@@ -9,12 +9,12 @@ import (
 func leaseRows() []Row {
 	return []Row{{
 		Name: "lease/exact",
-		Explanation: "Rule 4: a claim lasts as long as its lease, exactly: in progress until then, and then free for " +
-			"anyone (TakeOver) or unknown (Hold).",
+		Explanation: "A claim lasts as long as its lease, exactly: in progress until then, and then free for anyone " +
+			"(TakeOver) or unknown (Hold).",
 		run: leaseIsExact,
 	}, {
 		Name: "lease/any fingerprint takes over",
-		Explanation: "Rule 4: under TakeOver a key whose lease has run out is as free as an absent one, whatever the " +
+		Explanation: "Under TakeOver a key whose lease has run out is as free as an absent one, whatever the " +
 			"fingerprint.",
 		needs: TakeOver,
 		run:   anyFingerprintTakesOver,

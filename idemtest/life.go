@@ -14,8 +14,8 @@ import (
 func lifeRows() []Row {
 	return []Row{{
 		Name: "ttl/exact",
-		Explanation: "Rule 3: a done record is replayed until its TTL ends, exactly. Before the deadline it is there, " +
-			"at the deadline it is absent.",
+		Explanation: "A done record is replayed until its TTL ends, exactly. Before the deadline it is there, at the " +
+			"deadline it is absent.",
 		run: func(r *rig) {
 			r.runsOut("Complete", 4*r.short(), func(req idem.Request) {
 				r.done(req, lasting(text("done"), 4*r.short()))
@@ -23,7 +23,7 @@ func lifeRows() []Row {
 		},
 	}, {
 		Name: "ttl/replays do not extend it",
-		Explanation: "Rule 3: replays never extend the TTL, nor do mismatches and looks: a record dies at the time that " +
+		Explanation: "Replays never extend the TTL, nor do mismatches and looks: a record dies at the time that " +
 			"Complete set, however much it is asked for.",
 		run: replaysDoNotExtend,
 	}, {

@@ -21,8 +21,8 @@ func limitRows() []Row {
 		run:    responseLimit,
 	}, {
 		Name: "limit/records",
-		Explanation: "Rule 10: a full store refuses new keys with ErrFull and evicts nothing. What is there is " +
-			"replayed, and claims can be completed. There is room again when a record's time is over.",
+		Explanation: "A full store refuses new keys with ErrFull and evicts nothing. What is there is replayed, and " +
+			"claims can be completed. There is room again when a record's time is over.",
 		needs:  MaxRecords,
 		config: Config{MaxRecords: 8},
 		run:    recordLimit,

@@ -13,14 +13,14 @@ import (
 func replayRows() []Row {
 	return []Row{{
 		Name: "replay/byte for byte",
-		Explanation: "Rule 3: a done record is replayed byte for byte: status, header, body, whether it failed and " +
-			"whether it was truncated, as often as it is asked for, with Wait or without. StoredAt says when, " +
-			"TTL is zero.",
+		Explanation: "A done record is replayed byte for byte: status, header, body, whether it failed and whether it " +
+			"was truncated, as often as it is asked for, with Wait or without. StoredAt says when, TTL is " +
+			"zero.",
 		run: replayByteForByte,
 	}, {
 		Name: "replay/bytes are copies",
-		Explanation: "Rule 12: the store copies what it is passed, and what it returns is the caller's. Whatever either " +
-			"does to its bytes afterwards, the next replay is what was recorded.",
+		Explanation: "The store copies what it is passed, and what it returns is the caller's. Whatever either does to " +
+			"its bytes afterwards, the next replay is what was recorded.",
 		run: bytesAreCopies,
 	}, {
 		Name: "replay/into a buffer",

@@ -14,25 +14,23 @@ import (
 func tokenRows() []Row {
 	return []Row{{
 		Name: "token/grows with every claim",
-		Explanation: "Rule 9: the token grows with every claim of a key: after Abandon, after a TTL, after a lease that " +
-			"ran out, and when the claim passes to one who waits.",
+		Explanation: "The token grows with every claim of a key: after Abandon, after a TTL, after a lease that ran " +
+			"out, and when the claim passes to one who waits.",
 		run: tokenGrows,
 	}, {
-		Name: "token/grows through forget",
-		Explanation: "Rule 9: the token grows through Forget, of a claim and of a done record, though the record is " +
-			"gone.",
-		needs: Inspector,
-		run:   tokenGrowsThroughForget,
+		Name:        "token/grows through forget",
+		Explanation: "The token grows through Forget, of a claim and of a done record, though the record is gone.",
+		needs:       Inspector,
+		run:         tokenGrowsThroughForget,
 	}, {
 		Name: "token/grows through a restart",
-		Explanation: "Rule 9: a store that is opened anew grants higher tokens than before, for whoever fenced with the " +
-			"old ones is still there.",
+		Explanation: "A store that is opened anew grants higher tokens than before, for whoever fenced with the old " +
+			"ones is still there.",
 		run: tokenGrowsThroughARestart,
 	}, {
-		Name: "token/never used twice",
-		Explanation: "Rule 9: a token is granted once, whatever the key, and claims that follow each other have growing " +
-			"tokens.",
-		run: tokenIsNeverUsedTwice,
+		Name:        "token/never used twice",
+		Explanation: "A token is granted once, whatever the key, and claims that follow each other have growing tokens.",
+		run:         tokenIsNeverUsedTwice,
 	}}
 }
 

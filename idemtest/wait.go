@@ -12,19 +12,18 @@ import (
 // waitRows are about what wakes those who wait.
 func waitRows() []Row {
 	return []Row{{
-		Name: "wait/complete wakes all",
-		Explanation: "Rule 8: when the owner completes, all who wait wake and replay its response, and so does who " +
-			"comes later.",
-		run: completeWakesAll,
+		Name:        "wait/complete wakes all",
+		Explanation: "When the owner completes, all who wait wake and replay its response, and so does who comes later.",
+		run:         completeWakesAll,
 	}, {
 		Name: "wait/abandon wakes one",
-		Explanation: "Rule 8: when the owner abandons, exactly one of those who wait becomes the owner; the others go " +
-			"on waiting, for the new owner.",
+		Explanation: "When the owner abandons, exactly one of those who wait becomes the owner; the others go on " +
+			"waiting, for the new owner.",
 		run: func(r *rig) { r.passesOn(r.abandon) },
 	}, {
 		Name: "wait/end of the lease wakes one",
-		Explanation: "Rule 8: when the owner's lease runs out under TakeOver, and not before, exactly one of those who " +
-			"wait becomes the owner, without anybody else having to call.",
+		Explanation: "When the owner's lease runs out under TakeOver, and not before, exactly one of those who wait " +
+			"becomes the owner, without anybody else having to call.",
 		needs: TakeOver,
 		run:   endOfTheLeaseWakesOne,
 	}, {
@@ -39,8 +38,8 @@ func waitRows() []Row {
 		run:         resolveWakesAll,
 	}, {
 		Name: "wait/extend moves the end",
-		Explanation: "Rule 7: those who wait do so for the lease's end as it is now, later or sooner, not as it was " +
-			"when they came.",
+		Explanation: "Those who wait do so for the lease's end as it is now, later or sooner, not as it was when they " +
+			"came.",
 		run: extendWhileOthersWait,
 	}}
 }
@@ -151,8 +150,8 @@ func (r *rig) putsOff(lease time.Duration) bool {
 func orderRows() []Row {
 	return []Row{{
 		Name: "wait/first come first served",
-		Explanation: "Rule 8: those who wait become owners in the order in which they came, whether an owner abandons " +
-			"or, under TakeOver, its lease runs out.",
+		Explanation: "Those who wait become owners in the order in which they came, whether an owner abandons or, under " +
+			"TakeOver, its lease runs out.",
 		run: firstComeFirstServed,
 	}, {
 		Name: "wait/only for an owner",
