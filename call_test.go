@@ -251,7 +251,7 @@ func TestCall(t *testing.T) {
 		e := openEngine(t, idem.Config{})
 		for range 2 {
 			got, err := idem.Call(t.Context(), e, order, func(context.Context, idem.Claim) (int, error) { return 7, io.EOF })
-			require.Equal(t, io.EOF, err) //nolint:testifylint // the same value, not only in its tree
+			require.Equal(t, io.EOF, err)
 			require.Zero(t, got)
 		}
 	})

@@ -9,12 +9,13 @@ import (
 	"math"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"time"
 )
 
-// ErrNotRecorded: the operation ran here, but the store did not take its result; from [Do] and [Call],
-// together with the result and the store's error. The key was not released: duplicates are told that it is
-// in progress until the lease ends, and then what the store's [LeasePolicy] says.
+// ErrNotRecorded comes from [Do] and [Call], together with the result and the store's error, when the
+// operation ran here but the store did not take its result. The key was not released: duplicates are told
+// that it is in progress until the lease ends, and then what the store's [LeasePolicy] says.
 var ErrNotRecorded = errors.New("idem: operation ran, but its result was not recorded")
 
 const (
@@ -67,6 +68,8 @@ func (e *FailedError) Error() string {
 // Unwrap returns the error that the function returned to the owner, and nil on a replay.
 func (e *FailedError) Unwrap() error { return e.cause }
 
+// A permanentError is the mark that Permanent leaves. It has the text of the error that it wraps, so that
+// owner and duplicates read the same.
 type permanentError struct{ error }
 
 func (e *permanentError) Unwrap() error { return e.error }
@@ -92,13 +95,10 @@ func isPermanent(err error) bool {
 	case interface{ Unwrap() error }:
 		return isPermanent(e.Unwrap())
 	case interface{ Unwrap() []error }:
-		for _, err := range e.Unwrap() {
-			if isPermanent(err) {
-				return true
-			}
-		}
+		return slices.ContainsFunc(e.Unwrap(), isPermanent)
+	default:
+		return false
 	}
-	return false
 }
 
 // Do runs fn once per scope and key, and gives every duplicate of req the response that was recorded. It
@@ -122,6 +122,7 @@ func isPermanent(err error) bool {
 // for as long as a lease lasts, but for ten seconds at least and five minutes at most; Do returns then.
 func Do(ctx context.Context, store Store, req Request, fn func(context.Context, Claim) (Response, error)) (Response, error) {
 	if store == nil || fn == nil {
+		// At once, and not only when a key happens to be fresh.
 		panic("idem: Do with a nil store or function")
 	}
 	out, err := store.Begin(ctx, req)
@@ -160,11 +161,13 @@ func Call[T any](ctx context.Context, store Store, req Request, fn func(context.
 		if err != nil {
 			return Response{}, err
 		}
+		// From here on nothing may look like a failure of fn: it would release the key.
 		value, ran = v, true
 		resp.Body, unfit = encode(v)
 		resp.Truncated = unfit != nil
 		return resp, nil
 	})
+	// What fn returned is not decoded again: its owner has it although it was cut or not recorded.
 	switch {
 	case ran && err == nil && unfit != nil:
 		return value, fmt.Errorf("%w: %w", ErrNotRecorded, unfit)
@@ -174,13 +177,14 @@ func Call[T any](ctx context.Context, store Store, req Request, fn func(context.
 		return zero, err
 	}
 	if err := json.Unmarshal(resp.Body, &value); err != nil {
+		// Another version of the program, or Do, wrote it. The half that was decoded is no answer.
 		return zero, fmt.Errorf("idem: recorded body is no %v: %w", reflect.TypeFor[T](), err)
 	}
 	return value, nil
 }
 
-// encode is json.Marshal, except that a panic in a MarshalJSON is an error too: the operation has run,
-// so this must not look like a panic in the operation, which would release the key.
+// encode is json.Marshal, except that a panic in a MarshalJSON is an error too: the operation has run, and
+// that panic must not be taken for one of the operation.
 func encode(v any) (body []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -190,6 +194,7 @@ func encode(v any) (body []byte, err error) {
 	return json.Marshal(v)
 }
 
+// An operation is what Do runs.
 type operation func(context.Context, Claim) (Response, error)
 
 // run calls fn under the claim of out and settles the claim. It is not part of Do so that a replay pays
@@ -198,7 +203,7 @@ func run(ctx context.Context, store Store, lease time.Duration, out Outcome, fn 
 	detached := context.WithoutCancel(ctx)
 	ctx, cancel := context.WithCancelCause(ctx)
 	beat := startHeartbeat(detached, store, lease, out, func() { cancel(ErrClaimLost) })
-	ran := false
+	ran := false // and ended with a result, be it a permanent failure
 	defer func() {
 		beat.stop() // before Abandon: an Extend that comes after it would claim the key again
 		if !ran {
@@ -219,7 +224,8 @@ func run(ctx context.Context, store Store, lease time.Duration, out Outcome, fn 
 	return settle(detached, store, out, resp, err)
 }
 
-// settle records what fn returned; cause is nil or a permanent error.
+// settle records what fn returned, and returns it to the owner with the errors that go with it: the failure
+// itself, if resp is one, and that it was not recorded, if so. cause is nil or a permanent error.
 func settle(ctx context.Context, store Store, out Outcome, resp Response, cause error) (Response, error) {
 	record, unfit := resp, checkFit(resp)
 	if unfit != nil {
@@ -228,6 +234,7 @@ func settle(ctx context.Context, store Store, out Outcome, resp Response, cause 
 	}
 	err := complete(ctx, store, out.Claim, record, out.Remaining)
 	if errors.Is(err, ErrTruncated) {
+		// Recorded as far as can be; to the owner, who has it all, that is no failure.
 		resp.Truncated, err = true, nil
 	}
 	if err == nil {
@@ -257,13 +264,15 @@ func complete(ctx context.Context, store Store, c Claim, resp Response, lease ti
 	}
 }
 
+// completeOnce is one try, bounded, so that a store that hangs is tried again too.
 func completeOnce(ctx context.Context, store Store, c Claim, resp Response) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	return store.Complete(ctx, c, resp)
 }
 
-// isFinal reports whether another Complete would end with the same err.
+// isFinal reports whether another Complete would end with the same err. An error that this package does not
+// know may pass, so it is not final.
 func isFinal(err error) bool {
 	return errors.Is(err, ErrTruncated) || errors.Is(err, ErrClaimLost) || errors.Is(err, ErrClosed) || errors.Is(err, ErrKey)
 }
@@ -278,7 +287,8 @@ func abandon(ctx context.Context, store Store, c Claim) error {
 	return nil
 }
 
-// checkFit returns an error for a response that no store takes.
+// checkFit returns an error for a response that no store takes. Without it such a response would be tried
+// until the patience ends, and then its operation be run again when the lease has run out.
 func checkFit(resp Response) error {
 	switch {
 	case resp.TTL < 0:
@@ -290,7 +300,8 @@ func checkFit(resp Response) error {
 	}
 }
 
-// replayError returns the error that goes with a recorded response.
+// replayError returns the error that goes with a recorded response. A failure comes first: that its message
+// was cut does not make it a success.
 func replayError(resp Response) error {
 	switch {
 	case resp.Failed:
@@ -302,13 +313,14 @@ func replayError(resp Response) error {
 	}
 }
 
-// failure copies the bytes of resp: an error outlives the buffer of the request.
+// failure returns resp as an error. It copies the bytes: an error may outlive the buffer of the request.
 func failure(resp Response, cause error) error {
 	resp.Header, resp.Body = bytes.Clone(resp.Header), bytes.Clone(resp.Body)
 	return &FailedError{Response: resp, cause: cause}
 }
 
-// joined is errors.Join, except that it leaves a lone error as it is.
+// joined is errors.Join, except that it leaves a lone error as it is: in the common case the owner gets the
+// very error that its function returned.
 func joined(err, other error) error {
 	switch {
 	case err == nil:

@@ -59,7 +59,7 @@ var endings = []ending{
 		func(t *testing.T, panicked any, returned bool, err error) {
 			require.Nil(t, panicked)
 			require.True(t, returned)
-			require.Equal(t, context.Canceled, err) //nolint:testifylint // the same value, not only in its tree
+			require.Equal(t, context.Canceled, err)
 		},
 	},
 }
@@ -258,7 +258,7 @@ func TestDoRecordsAlthoughTheCallerLeft(t *testing.T) {
 	require.Equal(t, "charged", string(resp.Body))
 
 	_, err = idem.Do(ctx, store, order, unreached(t))
-	require.Equal(t, errLeft, err) //nolint:testifylint // Begin's error as it is
+	require.Equal(t, errLeft, err)
 	retry, err := idem.Do(t.Context(), store, order, unreached(t))
 	require.NoError(t, err)
 	require.Equal(t, "charged", string(retry.Body))

@@ -18,7 +18,11 @@ type heartbeat struct {
 	every time.Duration // a third of the lease as granted
 	lose  func()        // tells the operation; may be called more than once
 
-	end     time.Time // of the lease; belongs to the goroutine once that runs
+	// end is when the lease runs out by this process's clock, reckoned from before each Extend was sent, so
+	// rather too early. Only the first is reckoned from Begin's answer, since Begin may have waited.
+	// Once the goroutine runs nobody else touches it.
+	end time.Time
+
 	timer   *time.Timer
 	cancel  context.CancelFunc
 	running sync.WaitGroup
@@ -48,11 +52,11 @@ func startHeartbeat(ctx context.Context, store Store, lease time.Duration, out O
 	return h
 }
 
-// stop ends the heartbeat, also an Extend that hangs, and waits until nothing of it is left. It may be
-// called once.
+// stop ends the heartbeat, also an Extend that hangs, and waits until nothing of it is left
+// (TestHeartbeatEndsBeforeDoReturns). It may be called once.
 func (h *heartbeat) stop() {
 	h.cancel()
-	if !h.timer.Stop() {
+	if !h.timer.Stop() { // fired: the goroutine runs or has ended by itself
 		h.running.Wait()
 	}
 }
@@ -81,13 +85,14 @@ func (h *heartbeat) renew(ctx context.Context) bool {
 		case errors.Is(err, ErrClaimLost):
 			h.lose()
 			return false
-		case !sleep(ctx, max(h.every/4, minBeat)):
+		case !sleep(ctx, max(h.every/4, minBeat)): // eight tries in the two thirds of the lease that are left
 			return false
 		}
 	}
 }
 
-// extend waits for the store no longer than until the next beat is due.
+// extend calls the store once, and gives up when the next beat would be due: one lost packet must not cost
+// the lease.
 func (h *heartbeat) extend(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, h.every)
 	defer cancel()
