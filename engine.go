@@ -173,15 +173,8 @@ func (e *Engine) Begin(ctx context.Context, req Request) (out Outcome, err error
 		if w == nil {
 			return out, err
 		}
-		select {
-		case token, granted := <-w.grant:
-			if !granted {
-				e.waiting.Add(-1)
-			} else if s.take(w, token, ctx.Err() != nil, &req, h, &out) {
-				return out, nil
-			}
-		case <-ctx.Done():
-			s.leave(w, &req, h)
+		if s.await(ctx, w, &req, h, &out) {
+			return out, nil
 		}
 		if ctx.Err() != nil {
 			return Outcome{}, context.Cause(ctx)

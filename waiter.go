@@ -1,5 +1,7 @@
 package idem
 
+import "context"
+
 // waiters are the callers that wait for one key. They are made with the first of them and dropped with
 // the last, so that keys nobody waits for cost nothing. Guarded by the shard's mu.
 type waiters struct {
@@ -31,6 +33,20 @@ func (s *shard) joinLocked(r ref) *waiters {
 	}
 	w.n++
 	return w
+}
+
+// await blocks until the caller owns the key, which it reports, or has to look again, or ctx is done.
+func (s *shard) await(ctx context.Context, w *waiters, req *Request, h uint32, out *Outcome) (owner bool) {
+	select {
+	case token, granted := <-w.grant:
+		if granted {
+			return s.take(w, token, ctx.Err() != nil, req, h, out)
+		}
+		s.engine.waiting.Add(-1)
+	case <-ctx.Done():
+		s.leave(w, req, h)
+	}
+	return false
 }
 
 // partLocked takes one caller off w.
