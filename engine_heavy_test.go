@@ -1,0 +1,96 @@
+package idem_test
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-5bb5eb37/idem"
+)
+
+func TestHeavyStampede(t *testing.T) {
+	for _, wait := range []bool{false, true} {
+		stampede(t, 256, 10_000, wait)
+	}
+}
+
+// A machine sleeps for 400 days with a million records, whose deadlines lie all over them.
+func TestHeavyJump(t *testing.T) {
+	const n, days = 1_000_000, 400
+	bubble(t, idem.Config{}, func(r rig) {
+		r.keep(n, func(i int) time.Duration { return time.Duration(i+1) * (days * 24 * time.Hour / n) })
+		r.done("longer", "b", (days+1)*24*time.Hour)
+		time.Sleep(days * 24 * time.Hour) // in one step: nothing else in the bubble has a nearer timer for long
+		time.Sleep(sweepLag)
+		synctest.Wait()
+		require.Equal(r, 1, r.Len())
+		require.EqualValues(r, n, r.Stats().Expired)
+		r.replays("longer", "b")
+	})
+}
+
+// keep makes n records of 200 bytes.
+func (r rig) keep(n int, ttl func(i int) time.Duration) {
+	r.Helper()
+	body := make([]byte, 200)
+	for i := range n {
+		out, err := r.Begin(r.Context(), idem.Request{Key: fmt.Sprintf("%036d", i)})
+		if err != nil || out.State != idem.Fresh {
+			r.Fatal(out.State, err)
+		}
+		if err := r.Complete(r.Context(), out.Claim, idem.Response{Body: body, TTL: ttl(i)}); err != nil {
+			r.Fatal(err)
+		}
+	}
+}
+
+func heap() int {
+	var m runtime.MemStats
+	for range 2 { // the second one frees what finalizers of the first let go
+		runtime.GC()
+	}
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc)
+}
+
+// Memory follows the number of live records, up and down, more than once.
+func TestHeavySpike(t *testing.T) {
+	const n = 2_000_000
+	hour := func(int) time.Duration { return time.Hour }
+	bubble(t, idem.Config{}, func(r rig) {
+		r.keep(1000, hour) // what an engine that has been used once holds at rest
+		time.Sleep(time.Hour + sweepLag)
+		synctest.Wait()
+		start := heap()
+		for spike := range 2 {
+			r.keep(n, hour)
+			require.Equal(r, n, r.Len())
+			top := heap()
+			require.Greater(r, top, start+n*250)
+			require.InDelta(r, top-start, r.Stats().Bytes, float64(top)/20, "Bytes tells what is held")
+			time.Sleep(time.Hour + sweepLag)
+			synctest.Wait()
+			require.Zero(r, r.Len())
+			require.LessOrEqual(r, heap(), start+start/10, "after spike %d", spike)
+		}
+	})
+}
+
+// A flood of keys that are used once each: what is held is what lives.
+func TestHeavyFlood(t *testing.T) {
+	const rate, seconds = 50_000, 20
+	bubble(t, idem.Config{}, func(r rig) {
+		for second := range seconds {
+			for i := range rate {
+				r.done(fmt.Sprintf("%d/%d", second, i), "body", time.Second)
+			}
+			time.Sleep(time.Second + sweepLag)
+			require.Zero(r, r.Len())
+		}
+		require.EqualValues(r, rate*seconds, r.Stats().Expired)
+	})
+}

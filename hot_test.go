@@ -1,0 +1,228 @@
+package idem
+
+import (
+	"encoding/binary"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// makeHot publishes key's record, as replays under contention would, and starts the coarse clock. The shard's
+// hot record is returned; it is nil when the record may not be hot.
+func makeHot(t testing.TB, e *Engine, key string) *hotRecord {
+	t.Helper()
+	s := e.shardOf("", key)
+	s.mu.Lock()
+	r, rec := s.findLocked(e.hash("", key), "", key)
+	require.NotZero(t, r)
+	s.publishLocked(r, rec)
+	s.publishLocked(r, rec)
+	s.mu.Unlock()
+	for deadline := time.Now().Add(20 * time.Second); e.clock.coarse.Load() == 0; runtime.Gosched() {
+		e.wantClock()
+		require.True(t, time.Now().Before(deadline), "the coarse clock starts when it is wanted")
+	}
+	return s.hot.Load()
+}
+
+func TestHotRecord(t *testing.T) {
+	e := openForTest(t, Config{Shards: 1})
+	keep(t, e, "k", "body", time.Hour)
+	want, err := e.Begin(t.Context(), Request{Key: "k"})
+	require.NoError(t, err)
+	require.NotNil(t, makeHot(t, e, "k"))
+	checkInvariants(t, e)
+
+	s, buf := &e.shards[0], make([]byte, 0, 10)
+	hot := func(req Request) (Outcome, bool) {
+		var out Outcome
+		ok := s.replayHot(&req, &out)
+		return out, ok
+	}
+	t.Run("is replayed like any other", func(t *testing.T) {
+		got, ok := hot(Request{Key: "k"})
+		require.True(t, ok)
+		require.Equal(t, want, got)
+		got, _ = hot(Request{Key: "k", Buf: buf})
+		require.Equal(t, want, got)
+		require.Same(t, &buf[:1][0], &got.Response.Header[0])
+		got.Response.Body[0] = 'x' // the caller's
+		got, _ = hot(Request{Key: "k"})
+		require.Equal(t, want, got)
+	})
+	t.Run("is no other key's", func(t *testing.T) {
+		for _, req := range []Request{{Key: "K"}, {Key: "k", Scope: "s"}, {Key: "k", Fingerprint: Fingerprint{1}}} {
+			_, ok := hot(req)
+			require.False(t, ok)
+		}
+		out, err := e.Begin(t.Context(), Request{Key: "k", Fingerprint: Fingerprint{1}})
+		require.NoError(t, err)
+		require.Equal(t, Mismatch, out.State)
+	})
+	t.Run("takes no lock and allocates nothing", func(t *testing.T) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		require.Zero(t, testing.AllocsPerRun(1000, func() {
+			if out, err := e.Begin(t.Context(), Request{Key: "k", Buf: buf}); err != nil || out.State != Replay {
+				t.Fatal(out.State, err)
+			}
+		}))
+	})
+	t.Run("is counted", func(t *testing.T) {
+		before := e.Stats().Replayed
+		for range 1000 {
+			_, ok := hot(Request{Key: "k", Buf: buf})
+			require.True(t, ok)
+		}
+		require.Equal(t, before+1000, e.Stats().Replayed)
+	})
+	t.Run("gives way to the next one", func(t *testing.T) {
+		keep(t, e, "l", "other", time.Hour)
+		require.Equal(t, "l", makeHot(t, e, "l").key)
+		checkInvariants(t, e)
+		_, ok := hot(Request{Key: "k"})
+		require.False(t, ok)
+	})
+	t.Run("is published when callers queue for it", func(t *testing.T) {
+		keep(t, e, "queued", "b", time.Hour)
+		var callers sync.WaitGroup
+		for deadline := time.Now().Add(20 * time.Second); s.hot.Load().key != "queued"; callers.Wait() {
+			require.True(t, time.Now().Before(deadline))
+			s.mu.Lock()
+			callers.Go(func() { _, _ = e.Begin(t.Context(), Request{Key: "queued"}) })
+			for range 100 {
+				runtime.Gosched()
+			}
+			s.mu.Unlock()
+		}
+	})
+	t.Run("is not large", func(t *testing.T) {
+		keep(t, e, "large", string(make([]byte, maxHot)), time.Hour)
+		require.NotEqual(t, "large", makeHot(t, e, "large").key)
+	})
+}
+
+// A reader that begins after the change must not see what was before it, so the copy goes first.
+func TestHotRecordIsWithdrawn(t *testing.T) {
+	for name, change := range map[string]func(t testing.TB, e *Engine){
+		"by Forget": func(t testing.TB, e *Engine) {
+			found, err := e.Forget(t.Context(), "", "k")
+			require.NoError(t, err)
+			require.True(t, found)
+		},
+		"by the end of its TTL": func(testing.TB, *Engine) { time.Sleep(time.Hour); synctest.Wait() },
+		"by Close":              func(t testing.TB, e *Engine) { require.NoError(t, e.Close()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := openForTest(t, Config{Shards: 1})
+				keep(t, e, "k", "body", time.Hour)
+				e.wantClock()
+				time.Sleep(2 * coarseTick)
+				require.NotNil(t, makeHot(t, e, "k"))
+				change(t, e)
+				out, _ := e.Begin(t.Context(), Request{Key: "k"})
+				require.NotEqual(t, Replay, out.State)
+				if name != "by the end of its TTL" { // which the sweeper notices a little later
+					require.Nil(t, e.shards[0].hot.Load())
+				}
+				time.Sleep(2 << tickBits)
+				synctest.Wait()
+				require.Nil(t, e.shards[0].hot.Load())
+				checkInvariants(t, e)
+			})
+		})
+	}
+}
+
+// Each body is the token of the claim that wrote it. After Forget has returned nobody may get a body from
+// before it, however hot the key was, and every replay is counted.
+func TestForgetRacesHotReplays(t *testing.T) {
+	e := openForTest(t, Config{Shards: 1})
+	var floor, replays atomic.Uint64
+	var stop atomic.Bool
+	var readers sync.WaitGroup
+	for range 4 {
+		readers.Go(func() {
+			buf := make([]byte, 0, 8)
+			for ; !stop.Load(); runtime.Gosched() {
+				least := floor.Load()
+				out, err := e.Begin(t.Context(), Request{Key: "k", Buf: buf})
+				switch {
+				case err != nil:
+					t.Error(err)
+				case out.State == Fresh:
+					token := binary.BigEndian.AppendUint64(nil, out.Claim.Token)
+					_ = e.Complete(t.Context(), out.Claim, Response{Body: token})
+				case out.State == Replay:
+					replays.Add(1)
+					if got := binary.BigEndian.Uint64(out.Response.Body); got < least {
+						t.Errorf("a body of claim %d, when claims below %d were forgotten", got, least)
+					}
+				}
+			}
+		})
+	}
+	for range 200 {
+		rec, found, err := e.Lookup(t.Context(), "", "k")
+		require.NoError(t, err)
+		if found && rec.State == Replay {
+			makeHot(t, e, "k")
+			runtime.Gosched()
+			_, _ = e.Forget(t.Context(), "", "k")
+			floor.Store(rec.Token + 1)
+		}
+		runtime.Gosched()
+	}
+	stop.Store(true)
+	readers.Wait()
+	require.NotZero(t, e.hits.total(), "or else this shows nothing")
+	require.Equal(t, replays.Load(), e.Stats().Replayed)
+}
+
+// The coarse clock stops when nobody needs it. Who wants it at that moment must not be overlooked.
+func TestCoarseClock(t *testing.T) {
+	t.Run("runs while replays are frequent", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			e := openForTest(t, Config{Shards: 1})
+			keep(t, e, "k", "b", 24*time.Hour)
+			require.Zero(t, e.clock.coarse.Load())
+			for range 100 {
+				for range usedEvery {
+					_, err := e.Begin(t.Context(), Request{Key: "k"})
+					require.NoError(t, err)
+				}
+				time.Sleep(coarseTick)
+			}
+			require.InDelta(t, e.clock.now(), e.clock.coarse.Load(), float64(2*coarseTick))
+			time.Sleep(3 * coarseIdle * coarseTick)
+			require.Zero(t, e.clock.coarse.Load())
+		})
+	})
+	t.Run("is not overlooked when it stops", func(t *testing.T) {
+		e := openForTest(t, Config{Shards: 1})
+		e.sweeper.once.Do(func() { close(e.sweeper.ended) }) // this test is the sweeper
+		for i := range 20_000 {
+			e.clock.coarse.Store(1)
+			e.clock.wanted.Store(false)
+			e.clock.idle = coarseIdle
+			var caller sync.WaitGroup
+			caller.Go(e.wantClock)
+			if i%2 == 0 {
+				runtime.Gosched()
+			}
+			runs := e.clock.tick(2)
+			caller.Wait()
+			require.True(t, runs || len(e.sweeper.wake) > 0, "round %d: it stands, is wanted, and nobody was told", i)
+			select {
+			case <-e.sweeper.wake:
+			default:
+			}
+		}
+	})
+}

@@ -1,0 +1,133 @@
+package idem
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func openForTest(t testing.TB, cfg Config) *Engine {
+	t.Helper()
+	e, err := New(cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, e.Close()) })
+	return e
+}
+
+// keep records body under key.
+func keep(t testing.TB, e *Engine, key, body string, ttl time.Duration) Claim {
+	t.Helper()
+	out, err := e.Begin(t.Context(), Request{Key: key})
+	if err != nil || out.State != Fresh {
+		t.Fatal(out.State, err)
+	}
+	if err := e.Complete(t.Context(), out.Claim, Response{Status: 7, Header: []byte("h"), Body: []byte(body), TTL: ttl}); err != nil {
+		t.Fatal(err)
+	}
+	return out.Claim
+}
+
+// The parts of an engine agree at any moment, not only at rest.
+func TestInvariantsUnderLoad(t *testing.T) {
+	for _, policy := range []LeasePolicy{TakeOver, Hold} {
+		e := openForTest(t, Config{Shards: 2, OnLeaseExpiry: policy, TTL: 2 * time.Millisecond, MaxRecords: 300})
+		var stop atomic.Bool
+		var callers sync.WaitGroup
+		for worker := range uint64(6) {
+			callers.Go(func() {
+				for rnd := rand.New(rand.NewPCG(worker, 0)); !stop.Load(); runtime.Gosched() {
+					useOnce(t, e, rnd)
+				}
+			})
+		}
+		for range 100 {
+			audit(t, e)
+			for range 20 {
+				runtime.Gosched()
+			}
+		}
+		stop.Store(true)
+		callers.Wait()
+		audit(t, e)
+		require.Zero(t, e.Stats().Waiting)
+	}
+}
+
+// useOnce calls some method for some key.
+func useOnce(t *testing.T, e *Engine, rnd *rand.Rand) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rnd.IntN(2000))*time.Microsecond)
+	defer cancel()
+	key := fmt.Sprint(rnd.IntN(1 << rnd.IntN(10)))
+	out, err := e.Begin(ctx, Request{Key: key, Wait: rnd.IntN(2) == 0, Lease: time.Duration(rnd.IntN(3000)) * time.Microsecond})
+	if err != nil && !errors.Is(err, ErrFull) && !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	switch rnd.IntN(8) {
+	case 0:
+		_, _ = e.Forget(t.Context(), "", key)
+	case 1:
+		_ = e.Resolve(t.Context(), "", key, Response{})
+	case 2:
+		_ = e.Abandon(t.Context(), out.Claim)
+	case 3:
+		_ = e.Extend(t.Context(), out.Claim, time.Millisecond)
+	default:
+		_ = e.Complete(t.Context(), out.Claim, Response{Body: make([]byte, rnd.IntN(1<<rnd.IntN(16)))})
+	}
+}
+
+// However much is due, a caller waits for one slice of it at most.
+func TestExpirySlicesAreBounded(t *testing.T) {
+	const n, budget = 2000, 32
+	synctest.Test(t, func(t *testing.T) {
+		e := openForTest(t, Config{Shards: 1})
+		s := &e.shards[0]
+		for i := range n {
+			keep(t, e, fmt.Sprint(i), "b", time.Hour+time.Duration(i%2)*24*time.Hour)
+		}
+		slices := 0
+		for more := true; more; slices++ {
+			before := s.index.n
+			more = s.expire(int64(400*24*time.Hour), budget)
+			require.LessOrEqual(t, before-s.index.n, budget)
+			if slices%20 == 0 {
+				checkInvariants(t, e)
+				keep(t, e, fmt.Sprint("between", slices), "b", 500*24*time.Hour)
+			}
+		}
+		require.GreaterOrEqual(t, slices, n/budget)
+		require.LessOrEqual(t, slices, wheelLevels*(n+slices)/budget, "each record moves down a level at a time, and no more")
+		require.Equal(t, uint64(n), e.Stats().Expired)
+	})
+}
+
+// Begin takes a cell of the size that the response will need, so that Complete need not move the record.
+func TestCompleteSeldomMovesARecord(t *testing.T) {
+	e := openForTest(t, Config{Shards: 1})
+	s, moved := &e.shards[0], 0
+	place := func(key string) ref {
+		r, _ := s.findLocked(e.hash("", key), "", key)
+		return r
+	}
+	for i := range 1000 {
+		key := fmt.Sprintf("%036d", i)
+		out, err := e.Begin(t.Context(), Request{Key: key})
+		require.NoError(t, err)
+		before := place(key)
+		require.NoError(t, e.Complete(t.Context(), out.Claim, Response{Body: make([]byte, 190+i%20)}))
+		if place(key) != before {
+			moved++
+		}
+	}
+	require.Less(t, moved, 100)
+	checkInvariants(t, e)
+}
