@@ -1,0 +1,148 @@
+package httpidem_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-5bb5eb37/idem"
+	"github.com/seed-5bb5eb37/idem/httpidem"
+)
+
+func TestMaxRunEndsTheHandlersContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFaultyStore(t, idem.Config{})
+		start := time.Now()
+		var h http.Handler
+		h = guardWith(t, store, httpidem.Config{MaxRun: 50 * time.Second})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			<-r.Context().Done()
+			assert.Equal(t, 50*time.Second, time.Since(start))
+			assert.Equal(t, context.DeadlineExceeded, r.Context().Err())
+			assert.Equal(t, context.DeadlineExceeded, context.Cause(r.Context()))
+			time.Sleep(10 * time.Minute) // it does not heed its context, but it still runs
+			requireProblem(t, post(t, h, "k", ""), 409, httpidem.CodeInProgress)
+			w.WriteHeader(http.StatusCreated)
+		}))
+		require.Equal(t, 201, post(t, h, "k", "").Code)
+		requireReplayed(t, post(t, h, "k", ""), 201, "")
+	})
+}
+
+func TestMaxRunIsFiveMinutes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFaultyStore(t, idem.Config{})
+		start := time.Now()
+		h := guardWith(t, store, httpidem.Config{})(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			<-r.Context().Done()
+		}))
+		post(t, h, "k", "")
+		require.Equal(t, 5*time.Minute, time.Since(start))
+	})
+}
+
+func TestClaimIsExtendedWhileTheHandlerRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFaultyStore(t, idem.Config{Lease: 3 * time.Second})
+		extended := 0
+		store.onExtend = func() error { extended++; return nil }
+		runs := 0
+		h := guardWith(t, store, httpidem.Config{})(counted(&runs, func(http.ResponseWriter, *http.Request) { time.Sleep(30500 * time.Millisecond) }))
+		done := make(chan *httptest.ResponseRecorder)
+		go func() { done <- post(t, h, "k", "") }()
+		for range 60 {
+			time.Sleep(500 * time.Millisecond)
+			again := post(t, h, "k", "")
+			requireProblem(t, again, 409, httpidem.CodeInProgress)
+			require.Contains(t, []string{"2", "3"}, again.Header().Get("Retry-After"), "the lease is never near its end")
+		}
+		require.Equal(t, 200, (<-done).Code)
+		require.Equal(t, 1, runs)
+		require.Equal(t, 30, extended)
+	})
+}
+
+func TestClaimThatCannotBeExtended(t *testing.T) {
+	t.Run("is no matter if it can be before the lease ends", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			store := newFaultyStore(t, idem.Config{})
+			fails := 5
+			store.onExtend = func() error {
+				if fails--; fails > 0 {
+					return errDown
+				}
+				return nil
+			}
+			h := guardWith(t, store, httpidem.Config{})(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				time.Sleep(2 * time.Minute)
+				assert.NoError(t, r.Context().Err())
+			}))
+			require.Equal(t, 200, post(t, h, "k", "").Code)
+		})
+	})
+	t.Run("ends the handler's context with its lease", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			store := newFaultyStore(t, idem.Config{})
+			store.onExtend = func() error { return errDown }
+			start := time.Now()
+			h := guardWith(t, store, httpidem.Config{})(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				<-r.Context().Done()
+				assert.Equal(t, idem.ErrClaimLost, context.Cause(r.Context()))
+				assert.Equal(t, context.Canceled, r.Context().Err())
+				assert.Equal(t, 30*time.Second, time.Since(start))
+			}))
+			require.Equal(t, 200, post(t, h, "k", "").Code, "nobody else took the key, so that the answer counts")
+			requireReplayed(t, post(t, h, "k", ""), 200, "")
+		})
+	})
+	t.Run("ends the handler's context when somebody else has it", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			store := newFaultyStore(t, idem.Config{})
+			var log bytes.Buffer
+			runs := 0
+			var h http.Handler
+			h = guardWith(t, store, httpidem.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})(counted(&runs, func(w http.ResponseWriter, r *http.Request) {
+				if runs > 1 {
+					_, _ = w.Write([]byte("second"))
+					return
+				}
+				_, err := store.Store.(idem.Inspector).Forget(t.Context(), "", "secret-key")
+				assert.NoError(t, err)
+				assert.Equal(t, "second", post(t, h, "secret-key", "").Body.String())
+				<-r.Context().Done()
+				assert.Equal(t, idem.ErrClaimLost, context.Cause(r.Context()))
+				_, _ = w.Write([]byte("first"))
+			}))
+			lost := post(t, h, "secret-key", "")
+			requireProblem(t, lost, 503, httpidem.CodeStoreUnavailable)
+			requireReplayed(t, post(t, h, "secret-key", ""), 200, "second")
+			require.Contains(t, log.String(), "claim lost")
+			require.NotContains(t, log.String(), "secret-key")
+		})
+	})
+	t.Run("does not hold the answer up when the store hangs", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			store := newFaultyStore(t, idem.Config{})
+			hang := hangingStore{store}
+			start := time.Now()
+			h := guardWith(t, hang, httpidem.Config{})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(11 * time.Second) }))
+			require.Equal(t, 200, post(t, h, "k", "").Code)
+			require.Equal(t, 11*time.Second, time.Since(start))
+		})
+	})
+}
+
+// hangingStore does not answer Extend before its context ends.
+type hangingStore struct{ idem.Store }
+
+func (hangingStore) Extend(ctx context.Context, _ idem.Claim, _ time.Duration) error {
+	<-ctx.Done()
+	return context.Cause(ctx)
+}

@@ -1,0 +1,146 @@
+package httpidem
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+
+	"github.com/seed-5bb5eb37/idem"
+)
+
+const (
+	// responseRoom is how much room for the response is allocated together with that for the request, in
+	// bytes. A replay or a response of the common size then costs no allocation of its own.
+	responseRoom = 512
+
+	// maxTrustedLength bounds what is allocated because a request says how long it is, in bytes. Its
+	// sender has to send them before more is.
+	maxTrustedLength = 64 << 10
+)
+
+// An intake is what was read of a request before its handler runs.
+type intake struct {
+	request idem.Request // its Buf is the room for the response
+	body    []byte
+}
+
+// read fills in, or returns how the request is to be refused. It looks at what is cheap to know first:
+// a client that waits for 100 Continue need not send the body of a request that is refused anyway.
+func (g *guard) read(in *intake, r *http.Request) *Problem {
+	lines := r.Header[g.conf.Header]
+	if len(lines) == 0 {
+		return &Problem{
+			Status: http.StatusBadRequest, Code: CodeKeyMissing, Title: "Idempotency key missing",
+			Detail: "The request needs the header field " + g.conf.Header + ".",
+		}
+	}
+	key, ok := parseKey(lines)
+	if !ok {
+		return problemKeyInvalid()
+	}
+	scope, err := g.conf.Scope(r)
+	if err != nil {
+		return problemOf(err, Problem{Status: http.StatusUnauthorized, Code: CodeScopeUnknown})
+	}
+	in.request = idem.Request{Scope: scope, Key: key}
+
+	buf := make([]byte, 0, 64+len(r.URL.Path)+len(r.URL.RawQuery)+int(min(max(r.ContentLength, 0), maxTrustedLength))+responseRoom)
+	buf = appendPrefix(buf, r)
+	start := len(buf)
+	if buf, err = g.readBody(buf, r); err != nil {
+		return g.unreadable(err)
+	}
+	in.body = buf[start:len(buf):len(buf)]
+	in.request.Buf = buf[len(buf):]
+	if g.conf.Fingerprint == nil {
+		in.request.Fingerprint = sealFingerprint(buf, start)
+	} else if in.request.Fingerprint, err = g.conf.Fingerprint(r, in.body); err != nil {
+		return problemOf(err, Problem{Status: http.StatusBadRequest, Code: CodeRequestInvalid})
+	}
+	return nil
+}
+
+// readBody appends the body of r to buf, and closes it.
+func (g *guard) readBody(buf []byte, r *http.Request) ([]byte, error) {
+	if r.Body == nil || r.Body == http.NoBody {
+		return buf, nil
+	}
+	limit := g.conf.MaxRequestBytes
+	if r.ContentLength > int64(limit) {
+		return buf, &http.MaxBytesError{Limit: int64(limit)}
+	}
+	for end := len(buf) + limit; ; {
+		if len(buf) == cap(buf) {
+			buf = append(buf, 0)[:len(buf)]
+		}
+		// One byte above the limit tells that there is more.
+		n, err := r.Body.Read(buf[len(buf):min(cap(buf), end+1)])
+		buf = buf[:len(buf)+n]
+		if len(buf) > end {
+			return buf, &http.MaxBytesError{Limit: int64(limit)}
+		}
+		if err == io.EOF {
+			_ = r.Body.Close() // all of it is here
+			return buf, nil
+		}
+		if err != nil {
+			return buf, err
+		}
+	}
+}
+
+// unreadable returns how a request is refused whose body could not be read.
+func (g *guard) unreadable(err error) *Problem {
+	// The limit may be that of a middleware around this one.
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return &Problem{
+			Status: http.StatusRequestEntityTooLarge, Code: CodeRequestTooLarge, Title: "Request too large",
+			Detail: "The body of the request is too large to be taken.",
+		}
+	}
+	return &Problem{
+		Status: http.StatusBadRequest, Code: CodeRequestInvalid, Title: "Request invalid",
+		Detail: "The body of the request ended early or could not be read.",
+	}
+}
+
+// restore returns the request as the handler shall see it: with its body unread.
+func (in *intake) restore(ctx context.Context, r *http.Request, b *body) *http.Request {
+	restored := r.WithContext(ctx)
+	if r.Body != nil && r.Body != http.NoBody {
+		restored.Body = b
+	}
+	return restored
+}
+
+// A body is the body of a request, which was read before.
+type body struct {
+	mu     sync.Mutex // a proxy's transport may still read when the handler has closed it
+	data   []byte     // what was not read yet
+	closed bool
+}
+
+// Read returns what net/http's own body would.
+func (b *body) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return 0, http.ErrBodyReadAfterClose
+	}
+	if len(b.data) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p, b.data)
+	b.data = b.data[n:]
+	return n, nil
+}
+
+// Close makes Read fail. The body that came from the client was closed when it had been read.
+func (b *body) Close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	return nil
+}

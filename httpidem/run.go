@@ -1,0 +1,153 @@
+package httpidem
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/seed-5bb5eb37/idem"
+)
+
+// finishTimeout bounds each call by which a run ends its claim.
+const finishTimeout = 10 * time.Second
+
+// completePauses are the pauses before the attempts to record a response. The client waits meanwhile,
+// and the claim is extended.
+var completePauses = [...]time.Duration{0, 20 * time.Millisecond, 100 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second}
+
+// A run is a handler that runs under a claim. All that lives as long is part of it, so that it is one
+// allocation.
+type run struct {
+	*guard
+	op      Operation
+	rec     recorder
+	body    body
+	values  detached
+	ctx     bounded
+	keeper  keeper
+	settled bool // the handler has answered, so that the claim must not be released as if it had not
+}
+
+// run calls the handler, records its answer and sends it.
+//
+// It does not use [idem.Do]. There a caller's context governs both the wait for the claim and the
+// operation; here the client's governs the one and must not touch the other. And the response has to be
+// recorded or not by what it is, which is known when it is there, and not by an error.
+func (g *guard) run(next http.Handler, w http.ResponseWriter, r *http.Request, in *intake, out idem.Outcome) {
+	x := &run{guard: g}
+	x.op.claim = out.Claim
+	x.body.data = in.body
+	x.rec.init(w, r, &g.conf, in.request.Buf)
+	x.values = detached{request: r.Context(), op: &x.op}
+	ctx, cancel := context.WithCancelCause(&x.values)
+	now := time.Now()
+	x.ctx = bounded{Context: ctx, deadline: now.Add(g.conf.MaxRun)}
+	x.keeper = keeper{guard: g, claim: out.Claim, lease: out.Remaining, ctx: &x.values, cancel: cancel, deadline: x.ctx.deadline}
+	x.keeper.start(now)
+	// A panic and runtime.Goexit pass through end as well, without being recovered: the trace and the
+	// reaction of whoever is outside stay as they would be.
+	defer x.end()
+
+	next.ServeHTTP(&x.rec, in.restore(&x.ctx, r, &x.body))
+	x.settled = true
+	x.rec.finish()
+	x.settle(r)
+}
+
+// end gives the claim up if the handler did not answer, and ends the context in any case.
+func (x *run) end() {
+	x.keeper.cancel(nil)
+	x.keeper.stop()
+	x.keeper.wait()
+	if !x.settled {
+		x.abandon()
+	}
+}
+
+// settle does with the answer what the policy says, and sends it.
+func (x *run) settle(r *http.Request) {
+	action := x.action()
+	if action == Release {
+		// Before the answer is sent: the client may come back as soon as it has it.
+		x.keeper.stop()
+		x.keeper.wait() // an Extend that comes after Abandon would take the key again
+		x.abandon()
+	} else if err := x.record(action); err != nil {
+		x.fail(r, err)
+		return
+	}
+	x.rec.deliver()
+}
+
+func (x *run) action() Action {
+	switch {
+	case x.op.noStore.Load():
+		return Release
+	case x.rec.hijacked:
+		return Store
+	default:
+		return x.conf.Policy(x.rec.status)
+	}
+}
+
+// record ends the claim with the response, or with the mark that it has no known outcome.
+func (x *run) record(action Action) error {
+	resp := held(x.rec.status)
+	if action != Hold {
+		resp = x.rec.response(x.conf.KeepHeader, x.conf.Redact)
+	}
+	resp.TTL = time.Duration(x.op.ttl.Load())
+	defer x.keeper.stop()
+	return x.complete(resp)
+}
+
+// complete does so in several attempts if need be.
+func (x *run) complete(resp idem.Response) (err error) {
+	for _, pause := range completePauses {
+		if pause > 0 {
+			time.Sleep(pause)
+		}
+		err = x.tryComplete(resp)
+		switch {
+		case err == nil || errors.Is(err, idem.ErrTruncated):
+			return nil // also without its body it is recorded that the handler ran
+		case errors.Is(err, idem.ErrClaimLost) || errors.Is(err, idem.ErrClosed):
+			return err
+		}
+	}
+	return err
+}
+
+func (x *run) tryComplete(resp idem.Response) error {
+	// The run's own context and timer will do, unless they have ended: another pair is dear.
+	x.keeper.limit()
+	if ctx := x.ctx.Context; ctx.Err() == nil {
+		return x.store.Complete(ctx, x.op.claim, resp)
+	}
+	ctx, cancel := context.WithTimeout(&x.values, finishTimeout)
+	defer cancel()
+	return x.store.Complete(ctx, x.op.claim, resp)
+}
+
+func (x *run) abandon() {
+	ctx, cancel := context.WithTimeout(&x.values, finishTimeout)
+	defer cancel()
+	if err := x.store.Abandon(ctx, x.op.claim); err != nil {
+		x.conf.Logger.WarnContext(ctx, "claim could not be given up; the key is free when its lease ends", "error", err)
+	}
+}
+
+// fail answers a request that was run and could not be recorded. The claim is kept, so that the handler
+// is not run again before its lease ends: the effect took place.
+func (x *run) fail(r *http.Request, err error) {
+	x.conf.Logger.ErrorContext(&x.values, "handler ran, but its response could not be recorded", "error", err, "status", x.rec.status)
+	switch {
+	case x.rec.hijacked: // the connection is not ours any more
+	case x.rec.streaming:
+		panic(http.ErrAbortHandler) // much of it is sent: all that is left is to let it end in an error
+	default:
+		restore(x.rec.w.Header(), x.rec.entry)
+		x.refuse(x.rec.w, r, problemStoreUnavailable("The request was run, but its response could not be recorded."))
+	}
+}

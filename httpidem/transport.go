@@ -1,0 +1,282 @@
+package httpidem
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/seed-5bb5eb37/idem"
+)
+
+// A Transport is an [http.RoundTripper] that makes it safe to repeat a POST, PUT, PATCH or DELETE, and
+// repeats it. Every attempt at one request carries the same key and the same body, so that a server
+// that honours the key runs it once however often it arrives.
+//
+//	client := &http.Client{Transport: &httpidem.Transport{}}
+//
+// The key is the caller's, from [WithKey] or else from the header field, or a new random one for each
+// call of RoundTrip. Response.Request.Header and [RetryError.Key] tell which it was.
+//
+// Another attempt follows a connection that failed, the statuses 425, 429, 502, 503 and 504, and a 409
+// whose problem document has the code "in_progress". Any other answer is final, and so is the last one
+// that MaxAttempts allows. Between attempts the Transport waits as Retry-After says, and then a random
+// time below a bound that doubles from MinBackoff to MaxBackoff.
+//
+// A body is read to its end before the first attempt. One that is longer than MaxBodyBytes is streamed
+// instead, and its request gets a single attempt; so does every request if MaxAttempts is 1.
+//
+// A redirect to another origin does not disclose the key: that server is given one derived from it,
+// which is the same whenever the request is repeated.
+//
+// Requests with other methods and schemes pass untouched. The zero Transport works, all methods may be
+// called concurrently, and the fields must not be changed after the first use. RoundTrip fails while
+// one of them has a value that it does not take.
+type Transport struct {
+	// Base sends each attempt. Nil means [http.DefaultTransport].
+	Base http.RoundTripper
+
+	// Header is the name of the field that carries the key. Empty means [DefaultHeader].
+	Header string
+
+	// MaxAttempts is how often a request is sent at most, the first time included. Zero means 4.
+	MaxAttempts int
+
+	// MinBackoff bounds the random wait before the second attempt. Zero means 100 ms, or MaxBackoff if
+	// that is shorter.
+	MinBackoff time.Duration
+
+	// MaxBackoff bounds the random wait before any attempt. It must not be below MinBackoff. Zero means
+	// 5 s, or MinBackoff if that is longer.
+	MaxBackoff time.Duration
+
+	// MaxRetryAfter is the most that is waited because a server asks for it in Retry-After. Zero means
+	// 10 s.
+	MaxRetryAfter time.Duration
+
+	// AttemptTimeout bounds each attempt, from its start until the header of the response is there. An
+	// attempt that takes longer counts as a failed connection. Zero means no bound but the context's.
+	AttemptTimeout time.Duration
+
+	// MaxBodyBytes is the length up to which a request body is kept in memory. Zero means 1 MiB.
+	MaxBodyBytes int
+}
+
+// A RetryError says that a request with a key got no answer. It does not say that the request has not
+// run. Repeating it is safe with the same key, body and URL:
+//
+//	req = req.Clone(httpidem.WithKey(ctx, retryErr.Key)) // and give it a new Body
+//
+// [http.Client.Timeout] puts an error of its own in the place of this one. Whoever wants to see it uses
+// a context with a deadline instead.
+type RetryError struct {
+	// Key is the request's key, as the caller gave it or the Transport minted it.
+	Key string
+
+	// Attempts is how often the request was sent. It is zero if it could not be sent at all.
+	Attempts int
+
+	// MayHaveRun is false only if no attempt can have reached the application: there was no connection
+	// to the server, or the server answered that it is too early or that there are too many requests.
+	MayHaveRun bool
+
+	// Err is the failure of the last attempt, or of the request's body. If the context ended it is its
+	// [context.Cause].
+	Err error
+}
+
+// Error names everything but the key, which has no place in a log.
+func (e *RetryError) Error() string {
+	run := "has not run"
+	if e.MayHaveRun {
+		run = "may have run"
+	}
+	return fmt.Sprintf("httpidem: no answer, attempts %d, request %s: %v", e.Attempts, run, e.Err)
+}
+
+// Unwrap returns Err.
+func (e *RetryError) Unwrap() error { return e.Err }
+
+// Timeout reports whether Err was a timeout. [url.Error.Timeout] asks for it.
+func (e *RetryError) Timeout() bool {
+	var t interface{ Timeout() bool }
+	return errors.As(e.Err, &t) && t.Timeout()
+}
+
+type clientKey struct{}
+
+// WithKey returns a context that gives its key to the request that is sent with it through a
+// [Transport]. It wins over a key in the header, so that a caller can decide on it even when a library
+// builds the request. Use the context for one request only: two with one key are one to the server.
+// The key consists of printable ASCII characters; RoundTrip refuses any other, and an empty one.
+func WithKey(ctx context.Context, key string) context.Context {
+	return context.WithValue(ctx, clientKey{}, key)
+}
+
+// RoundTrip sends the request and repeats it as described at [Transport]. An answer of any status is
+// returned without an error. If there is none the error is a [*RetryError], or another one if a field
+// of the Transport or the key given by the caller is invalid, in which case nothing was sent.
+func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	conf, err := t.withDefaults()
+	if err != nil {
+		closeBody(req)
+		return nil, err
+	}
+	if !takesKey(req) {
+		return conf.Base.RoundTrip(conf.withoutForeignKey(req))
+	}
+	key, err := conf.keyOf(req)
+	if err != nil {
+		closeBody(req)
+		return nil, err
+	}
+	c := call{conf: conf, req: req, key: key, sentKey: key}
+	if isForeign(req) {
+		c.sentKey = derivedKey(key, req.URL)
+	}
+	return c.run()
+}
+
+// CloseIdleConnections passes the call of [http.Client.CloseIdleConnections] on to Base.
+func (t *Transport) CloseIdleConnections() {
+	client := http.Client{Transport: t.Base} // which knows what to do when Base is nil, or can't
+	client.CloseIdleConnections()
+}
+
+// withDefaults returns a copy of t whose fields all have the value to use.
+func (t *Transport) withDefaults() (Transport, error) {
+	for _, field := range [...]struct {
+		name  string
+		value int64
+	}{
+		{"MaxAttempts", int64(t.MaxAttempts)},
+		{"MinBackoff", int64(t.MinBackoff)},
+		{"MaxBackoff", int64(t.MaxBackoff)},
+		{"MaxRetryAfter", int64(t.MaxRetryAfter)},
+		{"AttemptTimeout", int64(t.AttemptTimeout)},
+		{"MaxBodyBytes", int64(t.MaxBodyBytes)},
+	} {
+		if field.value < 0 {
+			return Transport{}, fmt.Errorf("httpidem: Transport.%s is negative", field.name)
+		}
+	}
+	conf := Transport{
+		Base:           t.Base,
+		Header:         http.CanonicalHeaderKey(cmp.Or(t.Header, DefaultHeader)),
+		MaxAttempts:    cmp.Or(t.MaxAttempts, 4),
+		MinBackoff:     cmp.Or(t.MinBackoff, min(100*time.Millisecond, cmp.Or(t.MaxBackoff, math.MaxInt64))),
+		MaxBackoff:     cmp.Or(t.MaxBackoff, max(5*time.Second, t.MinBackoff)),
+		MaxRetryAfter:  cmp.Or(t.MaxRetryAfter, 10*time.Second),
+		AttemptTimeout: t.AttemptTimeout,
+		// One byte more is read to see that a body is too long.
+		MaxBodyBytes: min(cmp.Or(t.MaxBodyBytes, 1<<20), math.MaxInt-1),
+	}
+	if conf.MinBackoff > conf.MaxBackoff {
+		return Transport{}, fmt.Errorf("httpidem: Transport.MinBackoff (%v) is above MaxBackoff (%v)", conf.MinBackoff, conf.MaxBackoff)
+	}
+	if !isToken(conf.Header) {
+		return Transport{}, fmt.Errorf("httpidem: Transport.Header is not the name of a header field: %q", t.Header)
+	}
+	if conf.Base == nil {
+		conf.Base = http.DefaultTransport
+	}
+	if conf.AttemptTimeout > 0 {
+		conf.Base = timeLimited{conf.Base, conf.AttemptTimeout}
+	}
+	return conf, nil
+}
+
+// takesKey tells whether req is one that changes something on an HTTP server. A request that net/http
+// refuses for its URL is none: it goes to Base as it is, which says at once what is wrong with it.
+func takesKey(req *http.Request) bool {
+	return isGuarded(req.Method) && req.URL != nil && req.URL.Host != "" &&
+		(req.URL.Scheme == "http" || req.URL.Scheme == "https")
+}
+
+// keyOf returns the key of the logical request that req belongs to.
+//
+// [http.Client] follows a redirect with a new request that has the header which the caller set, and so
+// not a key that was minted or came from the context. That one is found in the request that the chain
+// of responses began with, because RoundTrip left it there.
+func (t *Transport) keyOf(req *http.Request) (string, error) {
+	if first := firstOf(req); first != nil && first != req {
+		if key := first.Header.Get(t.Header); key != "" {
+			return key, nil
+		}
+	}
+	key, given := req.Context().Value(clientKey{}).(string)
+	if !given {
+		lines := req.Header[t.Header]
+		switch len(lines) {
+		case 0:
+			return rand.Text(), nil
+		case 1:
+			key = lines[0]
+		default:
+			return "", fmt.Errorf("httpidem: request has %d fields %s, want one", len(lines), t.Header)
+		}
+	}
+	if key == "" || strings.ContainsFunc(key, func(r rune) bool { return r < ' ' || r > '~' }) {
+		// A new key instead of an empty one would undo what the caller wants: the same every time.
+		return "", errors.New("httpidem: key given for the request is empty or not printable ASCII")
+	}
+	return key, nil
+}
+
+// firstOf returns the request that the chain of redirects to req began with: req itself if there was no
+// redirect, nil if it can't be told because a RoundTripper around this one removed a link.
+func firstOf(req *http.Request) *http.Request {
+	for req.Response != nil {
+		if req = req.Response.Request; req == nil {
+			return nil
+		}
+	}
+	return req
+}
+
+// isForeign tells whether req was redirected to another origin than the caller sent it to.
+func isForeign(req *http.Request) bool {
+	first := firstOf(req)
+	return first != req && (first == nil || first.URL == nil || origin(first.URL) != origin(req.URL))
+}
+
+// withoutForeignKey drops the key that http.Client copied when it follows a redirect of a POST with a
+// GET to another origin.
+func (t *Transport) withoutForeignKey(req *http.Request) *http.Request {
+	if req.URL == nil || len(req.Header[t.Header]) == 0 || !isForeign(req) {
+		return req
+	}
+	out := req.WithContext(req.Context())
+	out.Header = req.Header.Clone()
+	out.Header.Del(t.Header)
+	return out
+}
+
+// origin returns scheme, host and port of u, in a form that can be compared.
+func origin(u *url.URL) string {
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	return u.Scheme + "://" + net.JoinHostPort(strings.ToLower(u.Hostname()), port)
+}
+
+// derivedKey returns the key for a server that key was not meant for. It is derived and not minted,
+// because a caller that repeats a request with its own key wants it to run once behind the redirect too.
+func derivedKey(key string, u *url.URL) string {
+	return idem.FingerprintOf([]byte(key), []byte(origin(u))).String()
+}
+
+// closeBody closes the body of a request that is not sent, as a RoundTripper must.
+func closeBody(req *http.Request) {
+	if req.Body != nil {
+		_ = req.Body.Close() // nothing was sent, so that its error changes nothing
+	}
+}
