@@ -1,0 +1,207 @@
+package lin
+
+import (
+	"context"
+	"errors"
+	"math"
+	"time"
+
+	"github.com/seed-5bb5eb37/idem"
+)
+
+// never is the deadline of what does not end within a history.
+const never = time.Duration(math.MaxInt64)
+
+// absent is the state of a key without a record; the others are the contract's own.
+const absent = idem.State(0)
+
+// A state is what the contract says about one key. Its deadline is known only as well as the moment
+// at which it was set, which lies between the start and the end of some call.
+type state struct {
+	is          idem.State // absent, InProgress, Replay (it is done) or Unknown
+	handed      bool       // in progress, and the owner is a waiter who does not know it yet
+	token       uint64     // the claim's, also when it is over; zero: none was granted, or it was not seen yet
+	last        uint64     // the highest token seen; a new one is above it
+	fingerprint idem.Fingerprint
+	status      int           // the response's
+	from, until time.Duration // the first and the last moment at which the lease or the TTL may end
+}
+
+func (s state) hash() uint64 {
+	h := uint64(s.is) ^ s.token<<3 ^ s.last<<17 ^ uint64(s.status)<<31
+	return h ^ uint64(s.from)<<7 ^ uint64(s.until)<<11
+}
+
+// step returns every state in which e can leave the key if it takes effect in s, and none if its
+// answer cannot come about in s. What makes it several is time, and waiters.
+func (m Model) step(s state, e *event) []any {
+	var next []any
+	for _, found := range m.moments(s, e) {
+		for _, left := range m.apply(found, e) {
+			next = append(next, left)
+		}
+	}
+	return next
+}
+
+// moments returns s as e may find it: before its deadline, after it, or, if e overlaps the time in
+// which it may pass, either; and if somebody waits for a key that became free, perhaps in his hands.
+func (m Model) moments(s state, e *event) []state {
+	var found []state
+	if s.is == absent || e.Start-m.Slack < s.until {
+		found = append(found, s)
+	}
+	if s.is != absent && e.End+m.Slack >= s.from {
+		s = m.lapse(s)
+		found = append(found, s)
+	}
+	if s.is == absent && s.last != 0 && e.met {
+		// The claim has passed to a waiter, who has yet to hear of it. What lease he asked for does
+		// not matter so far, and should he give up instead, the key is free again.
+		s.is, s.handed, s.token, s.from, s.until = idem.InProgress, true, 0, never, never
+		found = append(found, s)
+	}
+	return found
+}
+
+// lapse returns the state after the deadline of s. An unknown key stays unknown for the store's
+// default TTL, which no history lives to see.
+func (m Model) lapse(s state) state {
+	if s.is == idem.InProgress && m.Policy == idem.Hold {
+		s.is, s.from, s.until = idem.Unknown, never, never
+		return s
+	}
+	return s.free()
+}
+
+// free returns the state after s is given up. Who had the key last is not forgotten.
+func (s state) free() state {
+	return state{token: s.token, last: s.last, fingerprint: s.fingerprint}
+}
+
+// apply returns the states after e, or none if e's answer is not the right one in s.
+func (m Model) apply(s state, e *event) []state {
+	if s.handed && !e.met && !e.Wait {
+		return nil // the waiter to whom it was handed would be waiting still
+	}
+	switch e.Op {
+	case Begin:
+		return m.begin(s, e)
+	case Complete, Abandon, Extend:
+		return m.finish(s, e)
+	case Forget:
+		return only(s.free(), e.Err == nil && e.Found == (s.is != absent))
+	case Resolve:
+		return m.resolve(s, e)
+	default:
+		return m.lookup(s, e)
+	}
+}
+
+// only returns s if the answer was right.
+func only(s state, right bool) []state {
+	if !right {
+		return nil
+	}
+	return []state{s}
+}
+
+func (m Model) begin(s state, e *event) []state {
+	same := e.Claim.Fingerprint == s.fingerprint
+	switch {
+	case e.Err != nil:
+		// Only a caller that waits may give up, and then it leaves nothing behind.
+		if !e.Wait || !errors.Is(e.Err, context.DeadlineExceeded) {
+			return nil
+		}
+		if s.handed {
+			return []state{s, s.free()}
+		}
+		return []state{s}
+	case e.Outcome.State == idem.Fresh:
+		c := e.Outcome.Claim
+		free := s.is == absent || s.handed && e.Wait && same
+		right := c.Token > s.last && c.Key == e.Key && c.Fingerprint == e.Claim.Fingerprint && e.Outcome.Remaining == e.Life
+		s = state{is: idem.InProgress, token: c.Token, last: c.Token, fingerprint: c.Fingerprint}
+		return only(s.lasting(e), free && right)
+	case e.Outcome.State == idem.Mismatch:
+		return only(s, s.is != absent && !same)
+	case e.Outcome.State == idem.InProgress:
+		return only(s, same && !e.Wait && m.shows(s, e))
+	default:
+		return only(s, same && m.shows(s, e))
+	}
+}
+
+func (m Model) lookup(s state, e *event) []state {
+	if e.Err != nil || !e.Found {
+		return only(s, e.Err == nil && s.is == absent)
+	}
+	c := e.Outcome.Claim
+	right := c.Fingerprint == s.fingerprint && m.shows(s, e)
+	if s.token != 0 {
+		return only(s, right && c.Token == s.token)
+	}
+	// The token of a claim that was handed on, or of a resolved record. The latter stays.
+	right = right && c.Token > s.last
+	if !s.handed {
+		s.token, s.last = c.Token, c.Token
+	}
+	return only(s, right)
+}
+
+// shows tells whether the state, the response and the time left in e's answer are those of s.
+func (m Model) shows(s state, e *event) bool {
+	o := e.Outcome
+	switch {
+	case s.is == absent || o.State != s.is:
+		return false
+	case s.is == idem.Replay:
+		return o.Response.Status == s.status
+	case s.is == idem.Unknown:
+		return true
+	case s.handed:
+		passed := m.Lease - o.Remaining // since the waiter became the owner
+		return passed >= -m.Slack && passed <= e.End+m.Slack
+	default:
+		return o.Remaining > 0 && o.Remaining >= s.from-e.End-m.Slack && o.Remaining <= s.until-e.Start+m.Slack
+	}
+}
+
+// finish is what the owner of a claim can do. It may while the claim is the key's current one, even
+// after its lease ran out, and while nobody has the key. If somebody else had it in the meantime, the
+// store may know that or not: the record of an owner whose lease ran out too may be there still.
+func (m Model) finish(s state, e *event) []state {
+	lost := errors.Is(e.Err, idem.ErrClaimLost)
+	current := s.is == absent || s.token == e.Claim.Token
+	completed := s.is == idem.Replay && current
+	switch {
+	case !current || completed && e.Op == Extend:
+		return only(s, lost)
+	case e.Err != nil:
+		return only(s, lost && s.token != e.Claim.Token)
+	case completed:
+		return []state{s}
+	case e.Op == Abandon:
+		return []state{s.free()}
+	}
+	s.is, s.token, s.fingerprint = idem.InProgress, e.Claim.Token, e.Claim.Fingerprint
+	if e.Op == Complete {
+		s.is, s.status = idem.Replay, e.Status
+	}
+	return []state{s.lasting(e)}
+}
+
+func (m Model) resolve(s state, e *event) []state {
+	if s.is != idem.InProgress && s.is != idem.Unknown {
+		return only(s, errors.Is(e.Err, idem.ErrNoClaim))
+	}
+	resolved := state{is: idem.Replay, last: s.last, fingerprint: s.fingerprint, status: e.Status}
+	return only(resolved.lasting(e), e.Err == nil)
+}
+
+// lasting returns s with the deadline that e gave it.
+func (s state) lasting(e *event) state {
+	s.from, s.until = e.Start+e.Life, e.End+e.Life
+	return s
+}
