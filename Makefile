@@ -1,0 +1,93 @@
+# Everything the project checks, by name. Only Go, make, bash, git and coreutils are needed.
+
+SHELL       := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+MAKEFLAGS   += --no-print-directory
+export ROOT := $(CURDIR)
+
+# Every module of the checkout; tools/ holds no code, only the linter's pinned version.
+MODULES := $(shell find . -name go.mod -not -path './tools/*' -printf '%h\n' | sort)
+
+# $(call each,commands) runs commands in every module and stops at the first failure.
+each = @for m in $(MODULES); do echo "-- $$m"; (cd "$$m"; $(1)); done
+
+CPU      ?= 1,2,4
+FUZZTIME ?= 20s
+BENCH    ?= .
+SOAK     ?= 20000
+
+.PHONY: help
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: test
+test: race heavy ## all tests: race and heavy
+
+.PHONY: race
+race: ## tests under the race detector, shuffled, with 1, 2 and 4 Ps; not the heavy ones
+	$(call each,go test -race -shuffle=on -cpu $(CPU) -timeout 20m -skip '^TestHeavy' ./...)
+
+.PHONY: heavy
+heavy: ## the heavy tests (TestHeavy…), once, without the race detector
+	$(call each,go test -timeout 20m -run '^TestHeavy' ./...)
+
+.PHONY: quick
+quick: ## tests once, as fast as they go; for the inner loop
+	$(call each,go test -skip '^TestHeavy' ./...)
+
+.PHONY: alone
+alone: ## each module tested by itself, as a user of it gets it
+	$(call each,GOWORK=off go test -skip '^TestHeavy' ./...)
+
+.PHONY: browser
+browser: ## the page of idemdemo serve in a real Chromium; installs Debian's if there is none
+	@command -v chromium >/dev/null || { apt-get update -qq; apt-get install -y -qq --no-install-recommends chromium; }
+	@cd verify; go test -count 1 -tags browser ./browser
+
+.PHONY: fuzz
+fuzz: ## every fuzz target for FUZZTIME (20s)
+	$(call each,"$$ROOT/.ci/fuzz" $(FUZZTIME))
+
+.PHONY: bench
+bench: ## benchmarks; BENCH=regexp BENCHFLAGS='-count 10 -benchtime 1s'
+	$(call each,go test -run '^$$' -bench '$(BENCH)' -timeout 60m $(BENCHFLAGS) ./...)
+
+.PHONY: soak
+soak: ## SOAK (20000) linearizability histories and as many state machine runs; minutes
+	@cd verify; go test -timeout 0 -count 1 -run 'Linearizable|StateMachine' . -histories $(SOAK) -rapid.checks $(SOAK)
+
+.PHONY: cover
+cover: ## statement coverage of the root module; coverage.html shows the lines
+	@go test -skip '^TestHeavy' -coverpkg ./... -coverprofile coverage.out ./...
+	@go tool cover -html coverage.out -o coverage.html
+	@go tool cover -func coverage.out | tail -1
+
+.PHONY: fmt
+fmt: ## format every Go file
+	@gofmt -w .
+
+.PHONY: fmt-check
+fmt-check: ## fail if a Go file is not formatted
+	@unformatted=$$(gofmt -l .); [[ -z "$$unformatted" ]] || { echo "not gofmt'ed:"; echo "$$unformatted"; exit 1; }
+
+.PHONY: vet
+vet: ## go vet
+	$(call each,go vet -tags browser ./...)
+
+.PHONY: lint
+lint: ## golangci-lint, built from its pinned version (minutes the first time)
+	$(call each,GOWORK=off go tool -modfile="$$ROOT/tools/go.mod" golangci-lint run ./...)
+
+.PHONY: tidy
+tidy: ## go mod tidy in every module
+	@for m in $(MODULES) ./tools; do (cd "$$m"; GOWORK=off go mod tidy); done
+
+.PHONY: tidy-check
+tidy-check: ## fail if a go.mod or go.sum is not tidy, or a module is not in go.work
+	@for m in $(MODULES) ./tools; do echo "-- $$m"; (cd "$$m"; GOWORK=off go mod tidy -diff); done
+	@diff <(for m in $(MODULES); do realpath "$$m"; done | sort) <(go list -m -f '{{.Dir}}' | sort) \
+		|| { echo 'go.work does not use every module (<) or uses a strange one (>)'; exit 1; }
+
+.PHONY: demo
+demo: ## what idem does, in real calls
+	@go run ./cmd/idemdemo
