@@ -26,6 +26,7 @@ type arena struct {
 	lowest  int    // no free number lies below it
 	bytes   int    // of all slabs
 	cells   int    // handed out
+	idle    uint32 // the class that was last to have no cell in use any more
 	byClass [classes]class
 }
 
@@ -149,28 +150,43 @@ func (a *arena) release(r ref) {
 		if !wasFull {
 			a.unlink(c, id)
 		}
-		a.retire(c, id)
+		a.retire(s.class, id)
 	case wasFull:
 		a.link(c, id)
 	}
 }
 
-// retire decides what becomes of an empty slab: the class keeps the smaller one of it and its spare,
-// and when no cell of the class is in use, nothing above minSlab.
-func (a *arena) retire(c *class, id uint32) {
-	s := &a.slabs[id]
+// retire decides what becomes of an empty slab. A class that is in use keeps one, the smallest, as its spare.
+// Of the classes that are not, only the last one does, and only a slab of minSlab: what stands empty must not
+// add up over sizes.
+func (a *arena) retire(class, id uint32) {
+	s, c := &a.slabs[id], &a.byClass[class]
 	s.bump, s.free = 0, 0
-	if c.spare != 0 {
-		if len(a.slabs[c.spare].buf) > len(s.buf) {
-			id, c.spare = c.spare, id
-		}
-		a.dropOf(c, id)
-	} else {
-		c.spare = id
+	if c.spare != 0 && len(a.slabs[c.spare].buf) > len(s.buf) {
+		id, c.spare = c.spare, id
 	}
-	if spare := c.spare; c.used == 0 && len(a.slabs[spare].buf) > minSlab {
+	if c.spare == 0 {
+		c.spare = id
+	} else {
+		a.dropOf(c, id)
+	}
+	if c.used > 0 {
+		return
+	}
+	if a.idle != class {
+		a.dropSpare(&a.byClass[a.idle])
+		a.idle = class
+	}
+	if len(a.slabs[c.spare].buf) > minSlab {
+		a.dropSpare(c)
+	}
+}
+
+// dropSpare gives the spare of a class back that has no cell in use.
+func (a *arena) dropSpare(c *class) {
+	if c.used == 0 && c.spare != 0 {
+		a.dropOf(c, c.spare)
 		c.spare = 0
-		a.dropOf(c, spare)
 	}
 }
 
@@ -228,6 +244,9 @@ func (a *arena) add(s slab) uint32 {
 	}
 	if len(a.slabs) == 0 {
 		a.slabs = append(a.slabs, slab{})
+	}
+	if len(a.slabs) == maxSlabs {
+		panic("idem: shard has no number left for a slab") // admitLocked refuses records long before
 	}
 	a.slabs = append(a.slabs, s)
 	a.lowest = len(a.slabs)

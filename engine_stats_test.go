@@ -100,6 +100,18 @@ func TestStatsAtTheDeadline(t *testing.T) {
 		require.Equal(r, []int{0, 0}, []int{st.Records, st.InProgress})
 		require.Equal(r, []uint64{1, 1}, []uint64{st.Expired, st.LeasesExpired})
 	})
+	bubble(t, idem.Config{}, func(r rig) { // before the sweeper comes
+		r.done("k", "b", time.Second)
+		r.fresh("l", time.Second)
+		r.fresh("m", time.Second)
+		time.Sleep(time.Second)
+		r.fresh("k", 0)
+		r.fresh("l", 0)
+		r.forget("m", false)
+		st := r.Stats()
+		require.Equal(r, []uint64{5, 1, 2}, []uint64{st.Fresh, st.Expired, st.LeasesExpired})
+		require.Equal(r, []int{2, 2}, []int{st.Records, st.InProgress})
+	})
 	bubble(t, idem.Config{OnLeaseExpiry: idem.Hold}, func(r rig) {
 		r.fresh("l", time.Second)
 		time.Sleep(time.Second + sweepLag)

@@ -72,15 +72,18 @@ func (s *shard) publishLocked(r ref, rec record) {
 
 // withdrawLocked must come before any change to r.
 func (s *shard) withdrawLocked(r ref) {
+	if s.hotNext == r {
+		s.hotNext = 0
+	}
 	if s.hotRef == r {
 		s.hot.Store(nil)
 		s.hotRef = 0
 	}
 }
 
-// hits counts replays of hot records. Each processor finds a counter of its own through the pool, so that
-// counting does not undo what not locking won; the pool may drop its reference to a counter, but hits
-// keeps them all.
+// hits counts replays of hot records. Each processor finds a counter through the pool, so that counting does
+// not undo what not locking won. The pool may drop its reference to a counter, but hits keeps them all; they
+// are more than there are processors, so that two seldom come to share one when the pool asks for another.
 type hits struct {
 	pool     sync.Pool
 	taken    atomic.Uint32
@@ -93,8 +96,11 @@ type hitCounter struct {
 	_ [120]byte
 }
 
+// hitCounters is how many there are for each processor.
+const hitCounters = 8
+
 func (h *hits) init(processors int) {
-	h.counters = make([]hitCounter, processors)
+	h.counters = make([]hitCounter, processors*hitCounters)
 	h.pool.New = func() any {
 		return &h.counters[h.taken.Add(1)%uint32(len(h.counters))]
 	}

@@ -168,6 +168,8 @@ func TestForgetRacesHotReplays(t *testing.T) {
 			}
 		})
 	}
+	end := func() { stop.Store(true); readers.Wait() }
+	defer end()
 	for range 200 {
 		rec, found, err := e.Lookup(t.Context(), "", "k")
 		require.NoError(t, err)
@@ -179,8 +181,7 @@ func TestForgetRacesHotReplays(t *testing.T) {
 		}
 		runtime.Gosched()
 	}
-	stop.Store(true)
-	readers.Wait()
+	end()
 	require.NotZero(t, e.hits.total(), "or else this shows nothing")
 	require.Equal(t, replays.Load(), e.Stats().Replayed)
 }
@@ -204,25 +205,53 @@ func TestCoarseClock(t *testing.T) {
 			require.Zero(t, e.clock.coarse.Load())
 		})
 	})
-	t.Run("is not overlooked when it stops", func(t *testing.T) {
-		e := openForTest(t, Config{Shards: 1})
-		e.sweeper.once.Do(func() { close(e.sweeper.ended) }) // this test is the sweeper
-		for i := range 20_000 {
-			e.clock.coarse.Store(1)
-			e.clock.wanted.Store(false)
-			e.clock.idle = coarseIdle
-			var caller sync.WaitGroup
-			caller.Go(e.wantClock)
-			if i%2 == 0 {
+	t.Run("is not overlooked when it stops", wishForTheClockThatStops)
+}
+
+// wishForTheClockThatStops is the sweeper that stops the clock, while a caller wishes for it. The two meet only
+// within some ns, so each spins until the other is there.
+func wishForTheClockThatStops(t *testing.T) {
+	const rounds = 20_000
+	e := openForTest(t, Config{Shards: 1})
+	e.sweeper.once.Do(func() { close(e.sweeper.ended) })
+	var begun, wished atomic.Int64
+	meet := func(n *atomic.Int64, round int64) {
+		for i := 1; n.Load() < round; i++ {
+			if i%100 == 0 {
 				runtime.Gosched()
 			}
-			runs := e.clock.tick(2)
-			caller.Wait()
-			require.True(t, runs || len(e.sweeper.wake) > 0, "round %d: it stands, is wanted, and nobody was told", i)
-			select {
-			case <-e.sweeper.wake:
-			default:
+		}
+	}
+	var caller sync.WaitGroup
+	defer caller.Wait()
+	caller.Go(func() {
+		for i := range int64(rounds) {
+			meet(&begun, i+1)
+			for range i % 40 {
+				begun.Load() // a few ns, another number of them each time
 			}
+			e.wantClock()
+			wished.Store(i + 1)
 		}
 	})
+	overlooked := 0
+	for i := range int64(rounds) {
+		e.clock.coarse.Store(1)
+		e.clock.wanted.Store(false)
+		e.clock.idle = coarseIdle
+		begun.Store(i + 1)
+		for range i % 7 {
+			begun.Load()
+		}
+		runs := e.clock.tick(2)
+		meet(&wished, i+1)
+		if !runs && len(e.sweeper.wake) == 0 {
+			overlooked++
+		}
+		select {
+		case <-e.sweeper.wake:
+		default:
+		}
+	}
+	require.Zero(t, overlooked, "the clock stands although it is wanted, and the sweeper sleeps")
 }

@@ -80,6 +80,15 @@ func (p *probe) next() ref {
 	}
 }
 
+// all appends the refs under h to buf.
+func (x *index) all(h uint32, buf []ref) []ref {
+	p := x.probe(h)
+	for r := p.next(); r != 0; r = p.next() {
+		buf = append(buf, r)
+	}
+	return buf
+}
+
 // insert stores r under h. The same pair must not be there already.
 func (x *index) insert(h uint32, r ref) {
 	if x.dir == nil {

@@ -49,16 +49,20 @@ func TestInvariantsUnderLoad(t *testing.T) {
 				}
 			})
 		}
-		for range 100 {
-			audit(t, e)
-			for range 20 {
-				runtime.Gosched()
-			}
-		}
-		stop.Store(true)
-		callers.Wait()
+		lookOn(t, e, func() { stop.Store(true); callers.Wait() })
 		audit(t, e)
 		require.Zero(t, e.Stats().Waiting)
+	}
+}
+
+// lookOn audits e for a while, and calls stop even when it finds a fault.
+func lookOn(t *testing.T, e *Engine, stop func()) {
+	defer stop()
+	for range 100 {
+		audit(t, e)
+		for range 20 {
+			runtime.Gosched()
+		}
 	}
 }
 
@@ -130,4 +134,26 @@ func TestCompleteSeldomMovesARecord(t *testing.T) {
 	}
 	require.Less(t, moved, 100)
 	checkInvariants(t, e)
+}
+
+// Keys that share a hash are told apart by their names, of which scope and key are two.
+func TestKeysThatShareAHash(t *testing.T) {
+	e := openForTest(t, Config{Shards: 1})
+	s, names := &e.shards[0], [][2]string{{"", "abc"}, {"a", "bc"}, {"ab", "c"}, {"", "ab"}, {"", "abcd"}, {"", "ABC"}, {"b", "ac"}}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	refs := make([]ref, len(names))
+	for i, n := range names {
+		require.True(t, s.admitLocked(recordSize(n[0], n[1], 0)))
+		refs[i], _ = s.createLocked(n[0], n[1], 42, recordSize(n[0], n[1], 0))
+	}
+	for i, n := range names {
+		found, rec := s.findLocked(42, n[0], n[1])
+		require.Equal(t, refs[i], found)
+		require.Equal(t, n[0]+"/"+n[1], string(rec.scope())+"/"+string(rec.key()))
+	}
+	for _, n := range [][2]string{{"abc", ""}, {"", "a"}, {"a", "b"}, {"", "abd"}} {
+		found, _ := s.findLocked(42, n[0], n[1])
+		require.Zero(t, found)
+	}
 }

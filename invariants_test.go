@@ -25,12 +25,12 @@ func audit(t testing.TB, e *Engine) (records int) {
 	for i := range e.shards {
 		e.shards[i].mu.Lock()
 	}
-	faults, records := findFaults(e)
+	found, records := findFaults(e)
 	for i := range e.shards {
 		e.shards[i].mu.Unlock()
 	}
 	// Failing comes after unlocking: Cleanup may have to close e.
-	require.Empty(t, faults)
+	require.Empty(t, found)
 	return records
 }
 

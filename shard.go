@@ -194,6 +194,14 @@ func (s *shard) take(w *waiters, token uint64, done bool, req *Request, h uint32
 	defer s.mu.Unlock()
 	s.partLocked(w)
 	r, rec := s.findLocked(h, req.Scope, req.Key)
+	if r != 0 && rec.token() != token {
+		// The claim was taken from this waiter before he came for it. If it passed to the next one, and
+		// that is nobody else, it would lie there until its lease ends.
+		select {
+		case token = <-w.grant:
+		default:
+		}
+	}
 	if r == 0 || rec.token() != token || rec.state() != flagInProgress {
 		return false
 	}
@@ -234,7 +242,12 @@ func (s *shard) currentLocked(c *Claim, h uint32, now int64) (ref, record, error
 		return 0, nil, ErrClosed
 	}
 	r, rec := s.findLocked(h, c.Scope, c.Key)
-	if r != 0 && (rec.token() != c.Token || rec.state() != flagInProgress) {
+	switch {
+	case r == 0:
+	case rec.token() != c.Token:
+		// Another's lapsed claim is no hindrance, whether the sweeper has come by or not.
+		r, rec = s.reclaimLocked(r, rec, h, now)
+	case rec.state() != flagInProgress:
 		r, rec = s.settleLocked(r, rec, h, now)
 	}
 	if r != 0 && rec.token() != c.Token {
@@ -383,14 +396,15 @@ func (s *shard) page(cursor uint32, buf []Record) ([]Record, uint32) {
 
 // export copies the live records that have one of hashes.
 func (s *shard) export(hashes []uint32, buf []Record) []Record {
-	var shared []int
+	var refs []ref
+	var shared []int // positions in buf
 	s.mu.Lock()
 	now := s.engine.clock.now()
 	for _, h := range hashes {
-		p := s.index.probe(h)
-		for r := p.next(); r != 0; r = p.next() {
-			rec := s.arena.at(r)
-			if rec.deadline() <= now {
+		refs = s.index.all(h, refs[:0]) // first, because reclaiming moves slots
+		for _, r := range refs {
+			r, rec := s.reclaimLocked(r, s.arena.at(r), h, now)
+			if r == 0 {
 				continue
 			}
 			copied, large := s.exportLocked(r, rec, now)

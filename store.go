@@ -62,7 +62,7 @@ type Store interface {
 	// Complete records resp as the result of the claim's operation and wakes those who wait for it.
 	// It succeeds while c is the key's current claim, even after its lease has run out, and also
 	// when the record is gone and nobody else holds the key. Completing c again changes nothing and
-	// returns nil. ErrClaimLost: somebody else claimed the key; ErrTruncated: see there.
+	// is no error. ErrClaimLost: somebody else claimed the key; ErrTruncated: see there.
 	Complete(ctx context.Context, c Claim, resp Response) error
 
 	// Abandon gives the claim up, so that the next caller is Fresh. On a claim that was completed,

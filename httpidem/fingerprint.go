@@ -31,11 +31,14 @@ func FingerprintJSON(r *http.Request, body []byte) (idem.Fingerprint, error) {
 
 // appendPrefix appends what goes before the body.
 func appendPrefix(buf []byte, r *http.Request) []byte {
-	for _, part := range [...]string{r.Method, r.URL.EscapedPath(), r.URL.RawQuery} {
-		buf = binary.LittleEndian.AppendUint64(buf, uint64(len(part)))
-		buf = append(buf, part...)
-	}
-	return append(buf, make([]byte, 8)...) // the length of the body
+	buf = appendPart(buf, r.Method)
+	buf = appendPart(buf, r.URL.EscapedPath())
+	buf = appendPart(buf, r.URL.RawQuery)
+	return appendPart(buf, "") // the length of the body, not known yet
+}
+
+func appendPart(buf []byte, part string) []byte {
+	return append(binary.LittleEndian.AppendUint64(buf, uint64(len(part))), part...)
 }
 
 // sealFingerprint returns the fingerprint of a buffer whose body begins at start.

@@ -223,6 +223,14 @@ var streamCases = []handlerCase{
 		_, _ = w.Write([]byte("<html>"))
 	}},
 	{name: "flush and nothing else", serve: func(w http.ResponseWriter, _ *http.Request) { flush(w) }},
+	{name: "flush after the header was changed late", serve: func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-Early", "1")
+		_, _ = w.Write([]byte("body"))
+		w.Header().Set("X-Early", "2")
+		w.Header().Set("X-Late", "1")
+		flush(w)
+		_, _ = w.Write([]byte("more"))
+	}},
 	{name: "flush within the body", serve: func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte("<ht"))
 		flush(w)

@@ -100,9 +100,6 @@ func stillThere(h http.Header, fields []field) bool {
 
 // restore makes h what it was when fields was taken.
 func restore(h http.Header, fields []field) {
-	if stillThere(h, fields) {
-		return
-	}
 	clear(h)
 	for i := range fields {
 		h[fields[i].name] = fields[i].values()
@@ -117,8 +114,28 @@ func restore(h http.Header, fields []field) {
 // isRecordable tells whether a field may be recorded and keep wants it. connection is the value of the
 // field Connection, which may list others that are hop by hop.
 func isRecordable(name, connection string, keep func(string) bool) bool {
-	name = http.CanonicalHeaderKey(strings.TrimPrefix(name, http.TrailerPrefix))
-	return isToken(name) && !isHopByHop(name) && !hasListed(connection, name) && keep(name)
+	name, ok := canonicalName(strings.TrimPrefix(name, http.TrailerPrefix))
+	return ok && !isHopByHop(name) && !hasListed(connection, name) && keep(name)
+}
+
+// canonicalName returns the canonical form of a field's name, and whether it is a name at all. Both takes
+// one look at each byte, since nearly all names are canonical.
+func canonicalName(name string) (canonical string, ok bool) {
+	same, first := true, true // first: at the start of a word, where a capital belongs
+	for i := range len(name) {
+		c := name[i]
+		if !isTokenChar(c) {
+			return "", false
+		}
+		if isAlpha(c) && isLower(c) == first {
+			same = false
+		}
+		first = c == '-'
+	}
+	if !same {
+		name = http.CanonicalHeaderKey(name)
+	}
+	return name, name != ""
 }
 
 // hasListed tells whether a comma-separated list names the field.

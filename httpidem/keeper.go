@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed-5bb5eb37/idem"
@@ -25,25 +26,28 @@ const (
 // ends the context of its handler when the time is up or the claim is lost.
 type keeper struct {
 	*guard
-	claim  idem.Claim
-	lease  time.Duration
-	ctx    context.Context //nolint:containedctx // of the run that the keeper is part of; never done
-	cancel context.CancelCauseFunc
-	beat   time.Time // when the claim is extended next
-	until  time.Time // when the lease ends, as far as it is known here
+	*detached // of the run that the keeper is part of
+	cancel    context.CancelCauseFunc
 
-	ticking  sync.WaitGroup // one while the timer is armed or tick runs
-	mu       sync.Mutex     // guards what follows
-	timer    *time.Timer
-	deadline time.Time          // when the context is ended
-	abort    context.CancelFunc // ends the Extend that is on its way, if there is one
-	stopped  bool
+	lease    time.Duration
+	deadline time.Time // when the context is ended
+	beat     time.Time // when the claim is extended next
+	until    time.Time // when the lease ends, as far as it is known here
+
+	limited atomic.Bool    // see limit
+	ticking sync.WaitGroup // one while the timer is armed or tick runs
+	mu      sync.Mutex     // guards what follows
+	timer   *time.Timer
+	abort   context.CancelFunc // ends the Extend that is on its way, if there is one
+	stopped bool
 }
 
-func (k *keeper) start(now time.Time) {
-	if k.lease <= 0 {
+// start begins with a claim whose lease was granted at now.
+func (k *keeper) start(now time.Time, lease time.Duration) {
+	if k.lease = lease; lease <= 0 {
 		k.lease = fallbackLease
 	}
+	k.deadline = now.Add(k.conf.MaxRun)
 	k.extended(now)
 	k.ticking.Add(1)
 	k.mu.Lock() // a short time may be up before timer is set
@@ -51,17 +55,13 @@ func (k *keeper) start(now time.Time) {
 	k.timer = time.AfterFunc(k.next(now), k.tick)
 }
 
-// next returns when to tick next: not later than after finishTimeout, so that limit finds the timer armed.
+// next returns when to tick next: not later than after finishTimeout, for the sake of limit.
 func (k *keeper) next(now time.Time) time.Duration {
 	return min(k.deadline.Sub(now), k.beat.Sub(now), finishTimeout)
 }
 
-// limit gives whoever uses the context another finishTimeout from now on, and no more.
-func (k *keeper) limit() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.deadline = time.Now().Add(finishTimeout)
-}
+// limit gives whoever uses the context another finishTimeout from the next tick on, and no more.
+func (k *keeper) limit() { k.limited.Store(true) }
 
 // stop makes an end of ticking. A tick that is on its way is told so, see wait. Calling stop again does
 // nothing.
@@ -84,9 +84,13 @@ func (k *keeper) wait() { k.ticking.Wait() }
 func (k *keeper) tick() {
 	defer k.ticking.Done()
 	now := time.Now()
-	if k.isLate(now) {
+	if k.limited.CompareAndSwap(true, false) {
+		k.deadline = now.Add(finishTimeout)
+	}
+	if !now.Before(k.deadline) {
 		// The claim is extended all the same as long as the handler does not return: it still runs.
 		k.cancel(context.DeadlineExceeded)
+		k.deadline = now.Add(never)
 	}
 	if !now.Before(k.beat) {
 		k.extend(now)
@@ -99,19 +103,8 @@ func (k *keeper) tick() {
 	}
 }
 
-// isLate tells, once, that the deadline is over.
-func (k *keeper) isLate(now time.Time) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if now.Before(k.deadline) {
-		return false
-	}
-	k.deadline = now.Add(never)
-	return true
-}
-
 func (k *keeper) extend(now time.Time) {
-	ctx, cancel := context.WithTimeout(k.ctx, max(k.lease/3, minBeat))
+	ctx, cancel := context.WithTimeout(k.detached, max(k.lease/3, minBeat))
 	defer cancel()
 	k.mu.Lock()
 	k.abort = cancel
@@ -120,7 +113,7 @@ func (k *keeper) extend(now time.Time) {
 	if stopped {
 		return
 	}
-	err := k.store.Extend(ctx, k.claim, k.lease)
+	err := k.store.Extend(ctx, k.op.claim, k.lease)
 	switch {
 	case err == nil:
 		k.extended(now)
@@ -146,7 +139,7 @@ func (k *keeper) lose(err error) {
 	stopped := k.stopped
 	k.mu.Unlock()
 	if !stopped {
-		k.conf.Logger.WarnContext(k.ctx, "claim lost while its handler runs", "error", err)
+		k.conf.Logger.WarnContext(k.detached, "claim lost while its handler runs", "error", err)
 		k.cancel(idem.ErrClaimLost)
 	}
 }

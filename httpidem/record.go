@@ -100,8 +100,12 @@ func (rec *recorder) sniffedType() string {
 	return http.DetectContentType(rec.body[:rec.sniffed])
 }
 
-// appendTrailers appends the block of trailers, if there is any.
+// appendTrailers appends the block of trailers, if there is any. A header that was not changed holds them
+// already.
 func (rec *recorder) appendTrailers(dst []byte, keep func(string) bool) []byte {
+	if !rec.changed {
+		return dst
+	}
 	var block []byte
 	for name, values := range rec.w.Header() {
 		if strings.HasPrefix(name, http.TrailerPrefix) || rec.declares(name) {

@@ -27,15 +27,16 @@ type recorder struct {
 	http1  bool // the rules of net/http's HTTP/1 server about Content-Length and 101 apply
 	logger *slog.Logger
 
-	entry []field // the header before the handler touched it
-	head  []field // the header as it stood at WriteHeader
-	space [8]field
+	entry []field  // the header before the handler touched it
+	head  []field  // the header as it stood at WriteHeader
+	space [4]field // room for head: most handlers set no more
 
 	status    int   // zero: WriteHeader was not called yet
 	declared  int64 // the Content-Length that the handler set, or -1
 	written   int64 // bytes that the handler wrote, also those above declared
 	body      []byte
 	sniffed   int  // how many bytes of body were there when the header was sent, or had to be
+	changed   bool // the handler has changed the header since WriteHeader
 	streaming bool // the header was sent
 	dropped   bool // the body was too large, and is not kept
 	hijacked  bool
@@ -150,6 +151,7 @@ func (rec *recorder) stream() {
 	if !rec.streaming {
 		rec.streaming = true
 		rec.sniffed = len(rec.body)
+		rec.changed = !stillThere(rec.w.Header(), rec.head)
 		rec.send()
 	}
 	if rec.dropped {
@@ -162,8 +164,7 @@ func (rec *recorder) stream() {
 func (rec *recorder) send() {
 	h := rec.w.Header()
 	var late []field
-	changed := !stillThere(h, rec.head)
-	if changed {
+	if rec.changed {
 		late = snapshot(nil, h)
 		restore(h, rec.head)
 	}
@@ -172,7 +173,7 @@ func (rec *recorder) send() {
 		// An error means that the client is gone. It finds the answer recorded when it comes back.
 		_, _ = rec.w.Write(rec.body)
 	}
-	if changed {
+	if rec.changed {
 		restore(h, late)
 	}
 }
@@ -192,6 +193,7 @@ func (rec *recorder) finish() {
 	if !rec.streaming {
 		rec.sniffed = len(rec.body)
 	}
+	rec.changed = !rec.hijacked && !stillThere(rec.w.Header(), rec.head)
 }
 
 // Flush is FlushError without a result.

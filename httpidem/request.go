@@ -75,8 +75,7 @@ func (g *guard) readBody(buf []byte, r *http.Request) ([]byte, error) {
 		if len(buf) == cap(buf) {
 			buf = append(buf, 0)[:len(buf)]
 		}
-		// One byte above the limit tells that there is more.
-		n, err := r.Body.Read(buf[len(buf):min(cap(buf), end+1)])
+		n, err := r.Body.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]
 		if len(buf) > end {
 			return buf, &http.MaxBytesError{Limit: int64(limit)}

@@ -39,12 +39,12 @@ func (g *guard) run(next http.Handler, w http.ResponseWriter, r *http.Request, i
 	x.op.claim = out.Claim
 	x.body.data = in.body
 	x.rec.init(w, r, &g.conf, in.request.Buf)
-	x.values = detached{request: r.Context(), op: &x.op}
-	ctx, cancel := context.WithCancelCause(&x.values)
+	x.values.request, x.values.op = r.Context(), &x.op
+	x.ctx.Context, x.keeper.cancel = context.WithCancelCause(&x.values)
+	x.keeper.guard, x.keeper.detached = g, &x.values
 	now := time.Now()
-	x.ctx = bounded{Context: ctx, deadline: now.Add(g.conf.MaxRun)}
-	x.keeper = keeper{guard: g, claim: out.Claim, lease: out.Remaining, ctx: &x.values, cancel: cancel, deadline: x.ctx.deadline}
-	x.keeper.start(now)
+	x.ctx.deadline = now.Add(g.conf.MaxRun)
+	x.keeper.start(now, out.Remaining)
 	// A panic and runtime.Goexit pass through end as well, without being recovered: the trace and the
 	// reaction of whoever is outside stay as they would be.
 	defer x.end()

@@ -203,6 +203,16 @@ func TestCompleteFails(t *testing.T) {
 			requireReplayed(t, post(t, h, "k", ""), 201, "answer")
 		})
 	})
+	t.Run("to answer in time, and is tried again", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			store := &stuckStore{Store: newEngine(t, idem.Config{})}
+			start := time.Now()
+			h := guardWith(t, store, httpidem.Config{MaxRun: time.Hour})(status(201, "answer"))
+			require.Equal(t, "answer", post(t, h, "k", "").Body.String())
+			require.LessOrEqual(t, time.Since(start), 21*time.Second)
+			requireReplayed(t, post(t, h, "k", ""), 201, "answer")
+		})
+	})
 	t.Run("for ever: the client gets no result, and the key is kept until the lease ends", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := newFaultyStore(t, idem.Config{})
@@ -240,6 +250,20 @@ func TestCompleteFails(t *testing.T) {
 		members := requireProblem(t, post(t, h, "k", ""), 410, httpidem.CodeResponseNotRetained)
 		require.EqualValues(t, 201, members["original_status"])
 	})
+}
+
+// stuckStore does not answer the first Complete before its context ends.
+type stuckStore struct {
+	idem.Store
+	completes int
+}
+
+func (s *stuckStore) Complete(ctx context.Context, c idem.Claim, resp idem.Response) error {
+	if s.completes++; s.completes == 1 {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return s.Store.Complete(ctx, c, resp)
 }
 
 func TestAbandonFails(t *testing.T) {

@@ -47,7 +47,7 @@ func TestClientThatLeavesFindsTheResult(t *testing.T) {
 	for _, proto := range []string{onlyHTTP1, "HTTP/2.0"} {
 		t.Run(proto, func(t *testing.T) {
 			var runs atomic.Int32
-			left, proceed := make(chan struct{}), make(chan struct{})
+			left, proceed := make(chan struct{}, 1), make(chan struct{})
 			var handlerErr error
 			inner := guard(t, httpidem.Config{Wait: time.Minute})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if runs.Add(1) > 1 {
@@ -316,7 +316,7 @@ func TestOrderOfMiddlewares(t *testing.T) {
 }
 
 func TestManyDuplicatesAtOnce(t *testing.T) {
-	const keys, duplicates = 50, 12
+	const keys, duplicates = 20, 12
 	runs := make([]atomic.Int32, keys)
 	server := startServer(t, guard(t, httpidem.Config{Wait: time.Minute})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		op, _ := httpidem.FromContext(r.Context())

@@ -264,7 +264,7 @@ func (m *machine) forget(t *rapid.T) {
 	c.is = absent
 	m.settle(t)
 	if times == 2 {
-		// The waiter may have been so quick that the second took the claim from him, not from the first.
+		// The waiter may have been so quick that the second took the claim from it, not from its owner.
 		if _, found, _ := m.engine.Lookup(context.Background(), "s", key); !found {
 			m.cells[key].is = absent
 		}

@@ -106,7 +106,7 @@ func (m *machine) settle(t *rapid.T) {
 	}
 }
 
-// cancel ends a waiter's context, perhaps while the claim is on its way to him: then he takes it, or
+// cancel ends a waiter's context, perhaps while the claim is on its way: then that caller takes it, or
 // the next one gets it.
 func (m *machine) cancel(t *rapid.T) {
 	if len(m.waiting) == 0 {

@@ -106,7 +106,7 @@ func (m Model) checkKey(events []Event) error {
 // checkTokens holds the whole store to its promise that tokens grow: no two claims have the same, and
 // one that was granted by a call that began after another's had returned has the higher. (On one key it
 // is a matter of the model; for all keys porcupine would have to take them together.) A waiter can
-// begin to wait when the token of the claim that he will get is already there.
+// begin to wait when the token of the claim that it will get is already there.
 func checkTokens(history []Event) error {
 	token := func(e Event) uint64 { return e.Outcome.Claim.Token }
 	granted := slices.DeleteFunc(slices.Clone(history), func(e Event) bool {

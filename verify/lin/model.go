@@ -19,7 +19,7 @@ const absent = idem.State(0)
 // at which it was set, which lies between the start and the end of some call.
 type state struct {
 	is          idem.State // absent, InProgress, Replay (it is done) or Unknown
-	handed      bool       // in progress, and the owner is a waiter who does not know it yet
+	handed      bool       // in progress, and the owner is a waiter that does not know it yet
 	token       uint64     // the claim's, also when it is over; zero: none was granted, or it was not seen yet
 	last        uint64     // the highest token seen; a new one is above it
 	fingerprint idem.Fingerprint
@@ -45,7 +45,7 @@ func (m Model) step(s state, e *event) []any {
 }
 
 // moments returns s as e may find it: before its deadline, after it, or, if e overlaps the time in
-// which it may pass, either; and if somebody waits for a key that became free, perhaps in his hands.
+// which it may pass, either; and if somebody waits for a key that became free, perhaps in that caller's hands.
 func (m Model) moments(s state, e *event) []state {
 	var found []state
 	if s.is == absent || e.Start-m.Slack < s.until {
@@ -56,8 +56,8 @@ func (m Model) moments(s state, e *event) []state {
 		found = append(found, s)
 	}
 	if s.is == absent && s.last != 0 && e.met {
-		// The claim has passed to a waiter, who has yet to hear of it. What lease he asked for does
-		// not matter so far, and should he give up instead, the key is free again.
+		// The claim has passed to a waiter, which has yet to hear of it. What lease it asked for does
+		// not matter so far, and should it give up instead, the key is free again.
 		s.is, s.handed, s.token, s.from, s.until = idem.InProgress, true, 0, never, never
 		found = append(found, s)
 	}
@@ -82,7 +82,7 @@ func (s state) free() state {
 // apply returns the states after e, or none if e's answer is not the right one in s.
 func (m Model) apply(s state, e *event) []state {
 	if s.handed && !e.met && !e.Wait {
-		return nil // the waiter to whom it was handed would be waiting still
+		return nil // the waiter to which it was handed would be waiting still
 	}
 	switch e.Op {
 	case Begin:

@@ -49,7 +49,7 @@ type plain struct {
 	fault  fault
 
 	mu      sync.Mutex
-	last    uint64 // the last token
+	last    uint64            // the last token
 	counts  map[string]uint64 // of claims by key, for the faults that need it
 	records map[string]*record
 }
@@ -155,16 +155,7 @@ func (p *plain) try(req idem.Request) (idem.Outcome, chan struct{}, error) {
 }
 
 func (p *plain) claim(req idem.Request) idem.Outcome {
-	p.last++
-	p.counts[req.Key]++
-	switch p.fault {
-	case tokenAgain:
-		p.last = 1
-	case tokensOfKey:
-		p.last = p.counts[req.Key]
-	case tokensOfShard:
-		p.last = p.counts[req.Key]<<8 + uint64(req.Key[len(req.Key)-1])
-	}
+	token := p.token(req.Key)
 	lease := req.Lease
 	switch p.fault {
 	case leaseTooShort:
@@ -172,10 +163,26 @@ func (p *plain) claim(req idem.Request) idem.Outcome {
 	case leaseTooLong:
 		lease *= 4
 	}
-	p.put(req.Scope, req.Key, idem.InProgress, p.last, req.Fingerprint, lease)
+	p.put(req.Scope, req.Key, idem.InProgress, token, req.Fingerprint, lease)
 	return idem.Outcome{State: idem.Fresh, Remaining: req.Lease, Claim: idem.Claim{
-		Scope: req.Scope, Key: req.Key, Token: p.last, Fingerprint: req.Fingerprint,
+		Scope: req.Scope, Key: req.Key, Token: token, Fingerprint: req.Fingerprint,
 	}}
+}
+
+// token returns a new one.
+func (p *plain) token(key string) uint64 {
+	p.counts[key]++
+	p.last++
+	switch p.fault {
+	case tokenAgain:
+		return 1
+	case tokensOfKey:
+		return p.counts[key]
+	case tokensOfShard:
+		return p.counts[key]<<8 + uint64(key[len(key)-1])
+	default:
+		return p.last
+	}
 }
 
 // put makes the key's record anew. The waiters of the former one look again.
@@ -273,8 +280,7 @@ func (p *plain) Resolve(_ context.Context, scope, key string, resp idem.Response
 	}
 	token := r.Token
 	if p.fault != resolveKeepsToken {
-		p.last++
-		token = p.last
+		token = p.token(key)
 	}
 	p.put(scope, key, idem.Replay, token, r.Fingerprint, resp.TTL).Response = resp
 	return nil
