@@ -46,6 +46,13 @@ func (c *clock) far(t int64) bool {
 	return now != 0 && t-now > farOff
 }
 
+// use is told of the nth replay that the coarse reading answered, so that it goes on.
+func (c *clock) use(n uint64) {
+	if n%usedEvery == 0 && !c.wanted.Load() {
+		c.wanted.Store(true)
+	}
+}
+
 // tick is called by the sweeper: it refreshes the coarse reading, starts it when it is wanted, stops it when
 // nobody uses it any more, and reports whether it runs.
 func (c *clock) tick(now int64) bool {
@@ -60,7 +67,12 @@ func (c *clock) tick(now int64) bool {
 	}
 	if c.idle > coarseIdle {
 		c.coarse.Store(0)
-		return false
+		// Who wishes for it from here on sees that it stands, and nudges the sweeper; who did before is
+		// seen here.
+		if !c.wanted.Load() {
+			return false
+		}
+		c.idle = 0
 	}
 	c.coarse.Store(max(now, 1))
 	return true

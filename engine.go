@@ -196,13 +196,17 @@ func (e *Engine) checkBegin(ctx context.Context, req *Request) error {
 }
 
 func (e *Engine) checkKey(scope, key string) error {
-	switch {
-	case len(key) == 0 || len(key) > e.cfg.MaxKeyBytes:
-		return fmt.Errorf("%w: key has %d bytes, want 1 to %d", ErrKey, len(key), e.cfg.MaxKeyBytes)
-	case len(scope) > e.cfg.MaxKeyBytes:
-		return fmt.Errorf("%w: scope has %d bytes, want at most %d", ErrKey, len(scope), e.cfg.MaxKeyBytes)
+	if limit := e.cfg.MaxKeyBytes; len(key) > 0 && len(key) <= limit && len(scope) <= limit {
+		return nil
 	}
-	return nil
+	return e.keyError(scope, key)
+}
+
+func (e *Engine) keyError(scope, key string) error {
+	if len(key) == 0 || len(key) > e.cfg.MaxKeyBytes {
+		return fmt.Errorf("%w: key has %d bytes, want 1 to %d", ErrKey, len(key), e.cfg.MaxKeyBytes)
+	}
+	return fmt.Errorf("%w: scope has %d bytes, want at most %d", ErrKey, len(scope), e.cfg.MaxKeyBytes)
 }
 
 // Complete implements [Store]. It does not look at whether ctx is done.

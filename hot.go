@@ -3,6 +3,7 @@ package idem
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // A hotRecord is an immutable copy of a done record that is replayed so often that its readers queue
@@ -13,8 +14,12 @@ type hotRecord struct {
 	scope, key  string
 	fingerprint Fingerprint
 	deadline    int64
-	response    Response // Header and Body lie in one piece, payload
-	payload     []byte
+
+	status            int
+	failed, truncated bool
+	storedAt          time.Time
+	payload           []byte
+	header            int // how much of payload is the header
 }
 
 // maxHot bounds the copy, in bytes of payload: copying a large one takes longer than the lock.
@@ -29,11 +34,26 @@ func (s *shard) replayHot(req *Request, out *Outcome) bool {
 	if !s.engine.clock.far(h.deadline) {
 		return false
 	}
-	s.engine.hits.add(&s.engine.clock)
+	s.countHit()
 	out.State = Replay
-	out.Response = h.response
-	out.Response.split(append(payloadBuf(req.Buf, len(h.payload)), h.payload...), len(h.response.Header))
+	resp := &out.Response
+	resp.Status, resp.Failed, resp.Truncated, resp.StoredAt = h.status, h.failed, h.truncated, h.storedAt
+	resp.split(append(payloadBuf(req.Buf, len(h.payload)), h.payload...), h.header)
 	return true
+}
+
+// countHit counts a replay of the hot record. As long as its readers do not meet, a counter of the shard does, which
+// costs half of finding the processor's own.
+func (s *shard) countHit() {
+	if !s.hotCrowded.Load() {
+		n := s.hotHits.Load() + 1
+		if s.hotHits.CompareAndSwap(n-1, n) {
+			s.engine.clock.use(n)
+			return
+		}
+		s.hotCrowded.Store(true)
+	}
+	s.engine.hits.add(&s.engine.clock)
 }
 
 // A record is hot when it is replayed so many times without another of its shard in between: hotRun, or
@@ -60,12 +80,13 @@ func (s *shard) publishLocked(r ref, rec record) {
 	if s.hotRef == r || len(payload) > maxHot {
 		return
 	}
+	var resp Response
+	s.engine.describe(rec, &resp)
 	h := &hotRecord{
-		scope: string(rec.scope()), key: string(rec.key()), fingerprint: rec.fingerprint(),
-		deadline: rec.deadline(), payload: append([]byte(nil), payload...),
+		scope: string(rec.scope()), key: string(rec.key()), fingerprint: rec.fingerprint(), deadline: rec.deadline(),
+		status: resp.Status, failed: resp.Failed, truncated: resp.Truncated, storedAt: resp.StoredAt,
+		payload: append([]byte(nil), payload...), header: rec.headerLen(),
 	}
-	s.engine.describe(rec, &h.response)
-	h.response.split(h.payload, rec.headerLen())
 	s.hotRef = r
 	s.hot.Store(h)
 }
@@ -108,9 +129,7 @@ func (h *hits) init(processors int) {
 
 func (h *hits) add(c *clock) {
 	counter := h.pool.Get().(*hitCounter)
-	if counter.n.Add(1)%usedEvery == 0 && !c.wanted.Load() {
-		c.wanted.Store(true)
-	}
+	c.use(counter.n.Add(1))
 	h.pool.Put(counter)
 }
 

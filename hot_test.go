@@ -88,6 +88,25 @@ func TestHotRecord(t *testing.T) {
 		_, ok := hot(Request{Key: "k"})
 		require.False(t, ok)
 	})
+	t.Run("is published when it is replayed many times in a row", func(t *testing.T) {
+		for _, key := range []string{"this", "that"} {
+			keep(t, e, key, "b", time.Hour)
+		}
+		replay := func(key string, times int) {
+			for range times {
+				_, err := e.Begin(t.Context(), Request{Key: key})
+				require.NoError(t, err)
+			}
+		}
+		for range 10 { // others in between
+			replay("this", hotRun-1)
+			replay("that", hotRun-1)
+		}
+		require.Equal(t, "l", s.hot.Load().key)
+		replay("this", hotRun)
+		require.Equal(t, "this", s.hot.Load().key)
+		checkInvariants(t, e)
+	})
 	t.Run("is published when callers queue for it", func(t *testing.T) {
 		keep(t, e, "queued", "b", time.Hour)
 		var callers sync.WaitGroup
@@ -182,7 +201,7 @@ func TestForgetRacesHotReplays(t *testing.T) {
 		runtime.Gosched()
 	}
 	end()
-	require.NotZero(t, e.hits.total(), "or else this shows nothing")
+	require.NotZero(t, e.hits.total()+e.shards[0].hotHits.Load(), "or else this shows nothing")
 	require.Equal(t, replays.Load(), e.Stats().Replayed)
 }
 

@@ -177,9 +177,8 @@ func payloadBuf(buf []byte, n int) []byte {
 }
 
 // split makes payload the response's header, the first n bytes, and body. Appending to the header does not
-// write into the body.
+// write into the body. What is empty stays as it is, nil.
 func (r *Response) split(payload []byte, n int) {
-	r.Header, r.Body = nil, nil
 	if n > 0 {
 		r.Header = payload[:n:n]
 	}

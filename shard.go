@@ -13,8 +13,13 @@ import (
 type shard struct {
 	// hot is a copy of the record that is replayed most, or nil. Stored under mu, read without
 	// it; on a cache line that lockers of other keys do not write to.
-	hot atomic.Pointer[hotRecord]
-	_   [120]byte
+	hot        atomic.Pointer[hotRecord]
+	hotCrowded atomic.Bool // several processors read it at a time
+	_          [112]byte
+
+	// hotHits counts replays of hot while it is not crowded; on a line of its own as well.
+	hotHits atomic.Uint64
+	_       [120]byte
 
 	mu      sync.Mutex
 	closed  bool

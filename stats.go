@@ -63,6 +63,7 @@ func (e *Engine) Stats() Stats {
 		st.Records += n.Records
 		st.Bytes += n.Bytes
 		st.add(&c)
+		st.Replayed += e.shards[i].hotHits.Load()
 	}
 	return st
 }
