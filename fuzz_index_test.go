@@ -121,10 +121,9 @@ func (x *indexFuzz) replace() {
 // were seen as often as there are pairs.
 func (x *indexFuzz) pages() {
 	clear(x.changed)
-	seen, cursor, next := map[uint32]int{}, uint32(0), uint32(0)
-	for more := true; more; cursor, more = next, next != 0 {
-		var hashes []uint32
-		hashes, next = x.x.page(cursor, nil)
+	seen := map[uint32]int{}
+	for cursor, more := uint32(0), true; more; {
+		hashes, next := x.x.page(cursor, nil)
 		require.True(x.t, next == 0 || next > cursor, "the next page is %#x after %#x", next, cursor)
 		for _, h := range hashes {
 			seen[h]++
@@ -132,6 +131,7 @@ func (x *indexFuzz) pages() {
 		if x.flag() {
 			pick(&x.tape, x.insert, x.remove)()
 		}
+		cursor, more = next, next != 0
 	}
 	for h, refs := range x.refs {
 		if !x.changed[h] && len(refs) != seen[h] {

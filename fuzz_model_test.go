@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -385,7 +384,7 @@ func (m *model) sameRecord(k modelKey, r *modelRecord, rec record) {
 
 // sameLookup checks what an Inspector tells of a live record.
 func (m *model) sameLookup(k modelKey, r *modelRecord, got Record, now int64) {
-	require.Equal(m.t, k, modelKey{got.Scope, got.Key})
+	require.Equal(m.t, modelKey{got.Scope, got.Key}, k)
 	require.Equal(m.t, r.state, got.State)
 	require.Equal(m.t, r.fingerprint, got.Fingerprint)
 	require.Equal(m.t, time.Duration(r.ends-now), got.Remaining)
@@ -427,6 +426,6 @@ func (m *model) close() {
 		{"Forgotten", m.tally.Forgotten, got.Forgotten}, {"Resolved", m.tally.Resolved, got.Resolved},
 		{"Lost", m.tally.Lost, got.Lost}, {"Refused", m.tally.Refused, got.Refused},
 	} {
-		require.Equal(m.t, c.want, c.got, fmt.Sprintf("Stats.%s", c.name))
+		require.Equal(m.t, c.want, c.got, "Stats.%s", c.name)
 	}
 }

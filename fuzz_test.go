@@ -62,8 +62,8 @@ const (
 type engineFuzz struct {
 	model
 	tape
-	ctx   context.Context
-	trace []string // what was done, for the log of a failure
+	ctx   context.Context //nolint:containedctx // of the bubble that the whole struct lives in
+	trace []string        // what was done, for the log of a failure
 }
 
 // FuzzEngine makes the calls of several callers, some of which wait, while time moves, and compares every
@@ -120,7 +120,7 @@ func (f *engineFuzz) leave() {
 			w.cancel(nil)
 		}
 	}
-	f.e.Close()
+	_ = f.e.Close() // it is nil
 }
 
 // The steps that an input is made of, with the bytes that follow each. A life is a place in lives; a claim is

@@ -408,15 +408,13 @@ func (s *shard) export(hashes []uint32, buf []Record) []Record {
 	for _, h := range hashes {
 		refs = s.index.all(h, refs[:0]) // first, because reclaiming moves slots
 		for _, r := range refs {
-			r, rec := s.reclaimLocked(r, s.arena.at(r), h, now)
-			if r == 0 {
-				continue
+			if live, rec := s.reclaimLocked(r, s.arena.at(r), h, now); live != 0 {
+				copied, large := s.exportLocked(live, rec, now)
+				if large {
+					shared = append(shared, len(buf))
+				}
+				buf = append(buf, copied)
 			}
-			copied, large := s.exportLocked(r, rec, now)
-			if large {
-				shared = append(shared, len(buf))
-			}
-			buf = append(buf, copied)
 		}
 	}
 	s.mu.Unlock()
