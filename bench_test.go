@@ -60,8 +60,8 @@ func (m *baseline) Begin(ctx context.Context, req idem.Request) (idem.Outcome, e
 		return idem.Outcome{State: idem.InProgress, Remaining: r.deadline.Sub(now)}, nil
 	default:
 		out := idem.Outcome{State: idem.Replay, Response: r.response}
-		body := req.Buf[:0]
-		out.Response.Body = append(body, r.response.Body...)
+		req.Buf = append(req.Buf[:0], r.response.Body...)
+		out.Response.Body = req.Buf
 		return out, nil
 	}
 }

@@ -50,7 +50,7 @@ func (c *client) post(number int) error {
 	if err != nil {
 		return err
 	}
-	if err := checkAnswer(c.key, status, body); err != nil {
+	if err = checkAnswer(c.key, status, body); err != nil {
 		return err
 	}
 	_, err = c.in.Discard(length)

@@ -64,6 +64,7 @@ func (c *canonicalizer) take(b byte) bool {
 	return true
 }
 
+// value reads a value of any kind. depth is how many objects and arrays it is in.
 func (c *canonicalizer) value(depth int) error {
 	if depth > maxJSONDepth {
 		return fmt.Errorf("the JSON text is nested deeper than %d", maxJSONDepth)
@@ -86,6 +87,7 @@ func (c *canonicalizer) value(depth int) error {
 	}
 }
 
+// literal reads one of the three names. What follows directly after it is refused by whoever reads on.
 func (c *canonicalizer) literal(word string) error {
 	if !bytes.HasPrefix(c.in[c.pos:], []byte(word)) {
 		return errNoJSON
@@ -95,6 +97,7 @@ func (c *canonicalizer) literal(word string) error {
 	return nil
 }
 
+// array reads an array and keeps its order, which means something.
 func (c *canonicalizer) array(depth int) error {
 	c.pos++
 	c.out = append(c.out, '[')
@@ -117,6 +120,7 @@ func (c *canonicalizer) array(depth int) error {
 // included, out[start:colon].
 type member struct{ start, colon, end int }
 
+// object reads an object. Its members are canonical one by one before they are put in order.
 func (c *canonicalizer) object(depth int) error {
 	c.pos++
 	c.out = append(c.out, '{')
@@ -135,6 +139,7 @@ func (c *canonicalizer) object(depth int) error {
 	return c.sortMembers(begin, members)
 }
 
+// member reads a name and its value.
 func (c *canonicalizer) member(depth int) (m member, err error) {
 	m.start = len(c.out)
 	if c.peek() != '"' {
@@ -153,7 +158,9 @@ func (c *canonicalizer) member(depth int) (m member, err error) {
 	return m, err
 }
 
-// sortMembers puts the members of an object, which fill out from begin on, in order.
+// sortMembers puts the members of an object, which fill out from begin on, in order. Names are compared in
+// their canonical form, so that an escape does not hide a duplicate. Every level of nesting copies what is
+// below it, which is why the depth has a limit that no request needs.
 func (c *canonicalizer) sortMembers(begin int, members []member) error {
 	text := slices.Clone(c.out[begin:])
 	name := func(m member) []byte { return text[m.start-begin : m.colon-begin] }
@@ -174,7 +181,8 @@ func (c *canonicalizer) sortMembers(begin int, members []member) error {
 	return nil
 }
 
-// number copies a number as it is written.
+// number copies a number as it is written: [ minus ] int [ frac ] [ exp ], where int has no leading zero.
+// To compare values would need a decision about precision that handlers don't share.
 func (c *canonicalizer) number() error {
 	start := c.pos
 	c.skip("-", 1)
@@ -203,6 +211,7 @@ func (c *canonicalizer) skip(set string, n int) bool {
 	return c.pos > start
 }
 
+// digits skips digits and returns how many there were.
 func (c *canonicalizer) digits() int {
 	start := c.pos
 	c.skip("0123456789", len(c.in))
@@ -272,7 +281,7 @@ func (c *canonicalizer) unicodeEscape() error {
 	return nil
 }
 
-// hex reads the four digits of an escape.
+// hex reads the four digits of an escape. ParseUint takes no sign and, with a base, no underscore.
 func (c *canonicalizer) hex() (rune, bool) {
 	if len(c.in)-c.pos < 4 {
 		return 0, false

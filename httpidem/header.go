@@ -167,9 +167,10 @@ func appendLine(dst []byte, name, value string) []byte {
 	dst = append(dst, ": "...)
 	start := len(dst)
 	dst = append(dst, value...)
+	// A value with a line break would become a field of its own (FuzzReplay).
 	for i := start; i < len(dst); i++ {
 		if dst[i] == '\r' || dst[i] == '\n' {
-			dst[i] = ' ' // as net/http does before it sends it
+			dst[i] = ' ' // as net/http does
 		}
 	}
 	return append(dst, "\r\n"...)
@@ -194,7 +195,7 @@ func setFields(h http.Header, block string, room []string) (rest string, used []
 			last, first = name, len(room)
 		}
 		room = append(room, value)
-		h[name] = room[first:len(room):len(room)]
+		h[name] = room[first:len(room):len(room)] // with no capacity into the next field's
 	}
 	return block, room
 }

@@ -58,8 +58,7 @@ type Config struct {
 	Wait time.Duration
 
 	// MaxRun is how long a handler may run, after which its context ends with
-	// [context.DeadlineExceeded] (as its [context.Cause], whatever derived contexts report). That the
-	// client leaves does not end it. Zero means 5 minutes.
+	// [context.DeadlineExceeded]. That the client leaves does not end it. Zero means 5 minutes.
 	MaxRun time.Duration
 
 	// KeepHeader decides whether a field of a response, or a trailer, is recorded; its name is in

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/seed-5bb5eb37/idem"
@@ -17,51 +16,44 @@ const (
 	// minBeat is the shortest time between two calls of Extend. A lease of less than a few of it can't be
 	// kept.
 	minBeat = time.Millisecond
-
-	// never is further away than any process lasts.
-	never = 100 * 365 * 24 * time.Hour
 )
 
-// A keeper extends a claim every third of its lease, so that it can fail once and be tried again, and
-// ends the context of its handler when the time is up or the claim is lost.
+// A keeper extends a claim every third of its lease, so that it can fail and be tried again, and ends the
+// context of the handler when the claim is lost.
 type keeper struct {
 	*guard
-	*detached // of the run that the keeper is part of
-	cancel    context.CancelCauseFunc
+	onTimer func()       // tick, kept because making it a func costs an allocation
+	ctx     *lazyContext // of the handler; its parent is not done while the keeper is at work
+	lease   time.Duration
+	until   time.Time // when the lease ends, as far as it is known here
 
-	lease    time.Duration
-	deadline time.Time // when the context is ended
-	beat     time.Time // when the claim is extended next
-	until    time.Time // when the lease ends, as far as it is known here
-
-	limited atomic.Bool    // see limit
-	ticking sync.WaitGroup // one while the timer is armed or tick runs
-	mu      sync.Mutex     // guards what follows
+	// ticking is one while the timer is armed or tick runs: so wait returns when neither will call the
+	// store any more.
+	ticking sync.WaitGroup
+	mu      sync.Mutex // guards what follows
 	timer   *time.Timer
 	abort   context.CancelFunc // ends the Extend that is on its way, if there is one
 	stopped bool
 }
 
-// start begins with a claim whose lease was granted at now.
-func (k *keeper) start(now time.Time, lease time.Duration) {
+// start begins with a claim whose lease was granted at now. There is only a timer at first: most handlers
+// return before it fires. After stop and wait a keeper may be started again.
+func (k *keeper) start(g *guard, ctx *lazyContext, now time.Time, lease time.Duration) {
+	k.guard, k.ctx = g, ctx
 	if k.lease = lease; lease <= 0 {
-		k.lease = fallbackLease
+		k.lease = fallbackLease // a foreign store that forgets to say; better too often than never
 	}
-	k.deadline = now.Add(k.conf.MaxRun)
-	k.extended(now)
+	k.until = now.Add(k.lease)
 	k.ticking.Add(1)
 	k.mu.Lock() // a short time may be up before timer is set
 	defer k.mu.Unlock()
-	k.timer = time.AfterFunc(k.next(now), k.tick)
+	k.stopped = false
+	if k.onTimer == nil {
+		k.onTimer = k.tick
+	}
+	// The timer is new each time: those of testing/synctest must not be set in another test.
+	k.timer = time.AfterFunc(max(k.lease/3, minBeat), k.onTimer)
 }
-
-// next returns when to tick next: not later than after finishTimeout, for the sake of limit.
-func (k *keeper) next(now time.Time) time.Duration {
-	return min(k.deadline.Sub(now), k.beat.Sub(now), finishTimeout)
-}
-
-// limit gives whoever uses the context another finishTimeout from the next tick on, and no more.
-func (k *keeper) limit() { k.limited.Store(true) }
 
 // stop makes an end of ticking. A tick that is on its way is told so, see wait. Calling stop again does
 // nothing.
@@ -73,6 +65,7 @@ func (k *keeper) stop() {
 	}
 	if k.abort != nil {
 		k.abort()
+		k.abort = nil
 	}
 	k.stopped = true
 }
@@ -80,57 +73,48 @@ func (k *keeper) stop() {
 // wait returns when no tick is on its way any more. It must come after stop.
 func (k *keeper) wait() { k.ticking.Wait() }
 
-// tick does what is due, and arms the timer for what is next.
+// tick extends the claim and arms the timer for the next time. It does so also when the handler's context
+// has ended, as long as the handler does not return: it still runs.
 func (k *keeper) tick() {
 	defer k.ticking.Done()
-	now := time.Now()
-	if k.limited.CompareAndSwap(true, false) {
-		k.deadline = now.Add(finishTimeout)
-	}
-	if !now.Before(k.deadline) {
-		// The claim is extended all the same as long as the handler does not return: it still runs.
-		k.cancel(context.DeadlineExceeded)
-		k.deadline = now.Add(never)
-	}
-	if !now.Before(k.beat) {
-		k.extend(now)
-	}
+	next := k.extend()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if !k.stopped {
+	if !k.stopped && next > 0 {
 		k.ticking.Add(1)
-		k.timer.Reset(k.next(time.Now()))
+		k.timer.Reset(next)
 	}
 }
 
-func (k *keeper) extend(now time.Time) {
-	ctx, cancel := context.WithTimeout(k.detached, max(k.lease/3, minBeat))
+// extend returns when to call it again, or zero if that is no use.
+func (k *keeper) extend() time.Duration {
+	beat := max(k.lease/3, minBeat)
+	ctx, cancel := context.WithTimeout(k.ctx.parent, beat)
 	defer cancel()
-	k.mu.Lock()
-	k.abort = cancel
-	stopped := k.stopped
-	k.mu.Unlock()
-	if stopped {
-		return
+	if !k.mayBegin(cancel) {
+		return 0 // the handler returned while the timer fired
 	}
-	err := k.store.Extend(ctx, k.op.claim, k.lease)
+	now := time.Now() // before the call: the store counts from when it has got it, which is later
+	err := k.store.Extend(ctx, k.ctx.parent.op.claim, k.lease)
 	switch {
 	case err == nil:
-		k.extended(now)
+		k.until = now.Add(k.lease)
+		return beat
 	case errors.Is(err, idem.ErrClaimLost):
-		k.beat = now.Add(never)
 		k.lose(err)
-	default:
-		k.beat = now.Add(max(k.lease/12, minBeat))
-		if !time.Now().Before(k.until) {
-			k.lose(err) // by now somebody else may have it
-		}
+		return 0
+	case !time.Now().Before(k.until):
+		k.lose(err) // by now somebody else may have it
 	}
+	return max(beat/4, minBeat) // soon, since a third of the lease has gone by already
 }
 
-// extended notes that the lease was extended by a call that began at now.
-func (k *keeper) extended(now time.Time) {
-	k.until, k.beat = now.Add(k.lease), now.Add(max(k.lease/3, minBeat))
+// mayBegin tells whether there was no stop, which will call abort from now on.
+func (k *keeper) mayBegin(abort context.CancelFunc) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.abort = abort
+	return !k.stopped
 }
 
 // lose ends the handler's context, unless the claim is only lost because it was completed.
@@ -139,7 +123,7 @@ func (k *keeper) lose(err error) {
 	stopped := k.stopped
 	k.mu.Unlock()
 	if !stopped {
-		k.conf.Logger.WarnContext(k.detached, "claim lost while its handler runs", "error", err)
-		k.cancel(idem.ErrClaimLost)
+		k.conf.Logger.WarnContext(k.ctx.parent, "claim lost while its handler runs", "error", err)
+		k.ctx.end(idem.ErrClaimLost)
 	}
 }

@@ -139,6 +139,26 @@ func TestClaimThatCannotBeExtended(t *testing.T) {
 	})
 }
 
+func TestStoreThatDoesNotTellTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFaultyStore(t, idem.Config{})
+		extended := 0
+		store.onExtend = func() error { extended++; return nil }
+		h := guardWith(t, silentStore{store}, httpidem.Config{})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(25 * time.Second) }))
+		require.Equal(t, 200, post(t, h, "k", "").Code)
+		require.Equal(t, 2, extended, "as for a lease of 30 seconds")
+	})
+}
+
+// silentStore does not say how long the lease is that it grants.
+type silentStore struct{ idem.Store }
+
+func (s silentStore) Begin(ctx context.Context, req idem.Request) (idem.Outcome, error) {
+	out, err := s.Store.Begin(ctx, req)
+	out.Remaining = 0
+	return out, err
+}
+
 // hangingStore does not answer Extend before its context ends.
 type hangingStore struct{ idem.Store }
 

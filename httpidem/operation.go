@@ -2,7 +2,6 @@ package httpidem
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 	"time"
 
@@ -39,39 +38,3 @@ func (o *Operation) SetTTL(d time.Duration) { o.ttl.Store(int64(max(d, 0))) }
 // NoStore makes the key free again when the handler has returned, whatever its answer. It is for a
 // handler that knows that nothing has happened.
 func (o *Operation) NoStore() { o.noStore.Store(true) }
-
-// detached is a context with the values of a request, and the operation. It is never done: half an
-// operation is worse than an answer that nobody reads. (context.WithoutCancel and context.WithValue are
-// the same at the price of two allocations; this one is part of a run.)
-type detached struct {
-	request context.Context //nolint:containedctx // it is a context
-	op      *Operation
-}
-
-func (*detached) Deadline() (time.Time, bool) { return time.Time{}, false }
-func (*detached) Done() <-chan struct{}       { return nil }
-func (*detached) Err() error                  { return nil }
-
-func (d *detached) Value(key any) any {
-	if _, ok := key.(operationKey); ok {
-		return d.op
-	}
-	return d.request.Value(key)
-}
-
-// bounded is a context that has a deadline which somebody else keeps, by cancelling it with the cause
-// [context.DeadlineExceeded]: the timer of a run does it, so that there is one timer and not two.
-type bounded struct {
-	context.Context //nolint:containedctx // it is a context
-	deadline        time.Time
-}
-
-func (b *bounded) Deadline() (time.Time, bool) { return b.deadline, true }
-
-func (b *bounded) Err() error {
-	err := b.Context.Err()
-	if err != nil && errors.Is(context.Cause(b.Context), context.DeadlineExceeded) {
-		return context.DeadlineExceeded
-	}
-	return err
-}

@@ -66,7 +66,7 @@ func (p *Problem) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 		OriginalStatus int    `json:"original_status,omitempty"`
 	}{cmp.Or(kind, "about:blank"), cmp.Or(p.Title, http.StatusText(p.Status)), p.Status, p.Detail, p.Code, p.OriginalStatus})
 	if err != nil {
-		panic(err) // strings and numbers can always be marshalled
+		panic(err) // strings and numbers can always be marshalled, invalid UTF-8 included
 	}
 	w.Header().Set("Content-Type", "application/problem+json")
 	p.setHeader(w.Header())
@@ -90,7 +90,7 @@ func (p *Problem) setHeader(h http.Header) {
 }
 
 // problemFor returns the answer to a duplicate that is not given the recorded response.
-func problemFor(out idem.Outcome) *Problem {
+func problemFor(out *idem.Outcome) *Problem {
 	switch out.State {
 	case idem.InProgress:
 		return &Problem{
@@ -103,8 +103,8 @@ func problemFor(out idem.Outcome) *Problem {
 			Status: http.StatusUnprocessableEntity, Code: CodeKeyReused, Title: "Key reused",
 			Detail: "The key was used for a request with another method, URL or content. A new request needs a new key.",
 		}
-	case idem.Replay:
-		if isHeld(out.Response) {
+	case idem.Replay: // of a response that there is nothing to replay of
+		if isHeld(&out.Response) {
 			break
 		}
 		return &Problem{

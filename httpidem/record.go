@@ -33,11 +33,11 @@ func held(status int) idem.Response {
 	return idem.Response{Status: status, Failed: true, Truncated: true}
 }
 
-func isHeld(resp idem.Response) bool { return resp.Failed && resp.Truncated }
+func isHeld(resp *idem.Response) bool { return resp.Failed && resp.Truncated }
 
 // isReplayable tells whether a recorded response can be sent. A status that is not final is that of a
 // connection that was handed over, or no HTTP status at all.
-func isReplayable(resp idem.Response) bool {
+func isReplayable(resp *idem.Response) bool {
 	return !resp.Truncated && resp.Status >= 200 && resp.Status <= 999
 }
 
@@ -49,6 +49,7 @@ func (rec *recorder) response(keep func(string) bool, redact func(int, http.Head
 	if rec.dropped {
 		return idem.Response{Status: rec.status, Truncated: true}
 	}
+	// From here on the response is complete, and known to be within the limit.
 	body := rec.body
 	if rec.status == http.StatusResetContent {
 		body = nil // net/http lets a handler send one, but there must be none
@@ -107,6 +108,8 @@ func (rec *recorder) appendTrailers(dst []byte, keep func(string) bool) []byte {
 		return dst
 	}
 	var block []byte
+	// Values of trailers count as they stand at the end, and those of a name that was announced may have
+	// been in the header with another value.
 	for name, values := range rec.w.Header() {
 		if strings.HasPrefix(name, http.TrailerPrefix) || rec.declares(name) {
 			if isRecordable(name, "", keep) {
@@ -137,7 +140,7 @@ func redacted(status int, head, body []byte, redact func(int, http.Header, []byt
 	setFields(header, string(head), nil)
 	newBody = redact(status, header, slices.Clone(body))
 	if len(newBody) != len(body) {
-		header.Del("Content-Length")
+		header.Del("Content-Length") // net/http finds the right one on a replay
 	}
 	for _, f := range snapshot(nil, header) {
 		newHead = f.appendTo(newHead)
@@ -146,8 +149,9 @@ func redacted(status int, head, body []byte, redact func(int, http.Header, []byt
 }
 
 // replay sends a recorded response. The fields of w that are set already and not recorded stay.
-func replay(w http.ResponseWriter, resp idem.Response) {
+func replay(w http.ResponseWriter, resp *idem.Response) {
 	h := w.Header()
+	// The values of all fields are parts of one string, and of one slice.
 	block := string(resp.Header)
 	room := make([]string, 0, strings.Count(block, "\n")+1)
 	trailers, room := setFields(h, block, room)

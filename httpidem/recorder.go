@@ -31,6 +31,8 @@ type recorder struct {
 	head  []field  // the header as it stood at WriteHeader
 	space [4]field // room for head: most handlers set no more
 
+	// What follows is only touched by the handler and, after it, by the run. net/http's own writers don't
+	// allow concurrent calls either.
 	status    int   // zero: WriteHeader was not called yet
 	declared  int64 // the Content-Length that the handler set, or -1
 	written   int64 // bytes that the handler wrote, also those above declared
@@ -56,7 +58,8 @@ func (rec *recorder) init(w http.ResponseWriter, r *http.Request, conf *Config, 
 // around this one set is in it.
 func (rec *recorder) Header() http.Header { return rec.w.Header() }
 
-// WriteHeader passes informational statuses on and keeps the first other one.
+// WriteHeader passes informational statuses on and keeps the first other one. HTTP/2 has no 101, and treats
+// it like the rest of them.
 func (rec *recorder) WriteHeader(code int) {
 	if rec.hijacked {
 		rec.w.WriteHeader(code) // which complains
@@ -74,6 +77,7 @@ func (rec *recorder) WriteHeader(code int) {
 		return
 	}
 	rec.status = code
+	// The map goes on being the handler's, and what is done to it from here on must not show in the answer.
 	rec.head = snapshot(rec.head, rec.w.Header())
 	if length, ok := get(rec.head, "Content-Length"); ok {
 		if n, err := strconv.ParseInt(length, 10, 64); err == nil && n >= 0 {
@@ -135,6 +139,7 @@ func (rec *recorder) admit(n int) (keep bool, err error) {
 	if !bodyAllowed(rec.status) {
 		return false, http.ErrBodyNotAllowed
 	}
+	// These refusals are in the order in which net/http has them: a handler may act on each.
 	rec.written += int64(n)
 	if rec.http1 && rec.declared >= 0 && rec.written > rec.declared {
 		return false, http.ErrContentLength
@@ -155,7 +160,7 @@ func (rec *recorder) stream() {
 		rec.send()
 	}
 	if rec.dropped {
-		rec.body = nil
+		rec.body = nil // it was sent and can't be recorded, so that it is only in the way
 	}
 }
 
@@ -208,6 +213,8 @@ func (rec *recorder) FlushError() error {
 		rec.WriteHeader(http.StatusOK)
 	}
 	rec.stream()
+	// Any other error means that the client is gone, about which a handler that has to end need not know
+	// (TestClientThatIsGoneDoesNotStopTheHandler).
 	if err := rec.controller().Flush(); errors.Is(err, http.ErrNotSupported) {
 		return err
 	}

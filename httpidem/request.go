@@ -5,25 +5,28 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 
 	"github.com/seed-5bb5eb37/idem"
 )
 
 const (
-	// responseRoom is how much room for the response is allocated together with that for the request, in
-	// bytes. A replay or a response of the common size then costs no allocation of its own.
-	responseRoom = 512
+	// responseRoom is how much room for the response there is in any case after the request, in bytes. A
+	// replay or a response of the common size then costs no allocation of its own.
+	responseRoom = 1 << 10
 
-	// maxTrustedLength bounds what is allocated because a request says how long it is, in bytes. Its
-	// sender has to send them before more is.
+	// maxTrustedLength bounds what is allocated because a request says how long it is, in bytes, and what
+	// is kept for another request. Its sender has to send them before more is.
 	maxTrustedLength = 64 << 10
 )
 
-// An intake is what was read of a request before its handler runs.
+// An intake is what is known of a request before its handler runs.
 type intake struct {
+	*scratch
 	request idem.Request // its Buf is the room for the response
 	body    []byte
+	outcome idem.Outcome // what the store says to request
 }
 
 // read fills in, or returns how the request is to be refused. It looks at what is cheap to know first:
@@ -38,7 +41,7 @@ func (g *guard) read(in *intake, r *http.Request) *Problem {
 	}
 	key, ok := parseKey(lines)
 	if !ok {
-		return problemKeyInvalid()
+		return problemKeyInvalid() // the key itself is not repeated: it may be hostile, or a secret
 	}
 	scope, err := g.conf.Scope(r)
 	if err != nil {
@@ -46,13 +49,16 @@ func (g *guard) read(in *intake, r *http.Request) *Problem {
 	}
 	in.request = idem.Request{Scope: scope, Key: key}
 
-	buf := make([]byte, 0, 64+len(r.URL.Path)+len(r.URL.RawQuery)+int(min(max(r.ContentLength, 0), maxTrustedLength))+responseRoom)
+	// One buffer for what the fingerprint is made of, the body in it, and a replay or a response after it.
+	buf := slices.Grow(in.buf[:0], 64+len(r.URL.Path)+len(r.URL.RawQuery)+int(min(max(r.ContentLength, 0), maxTrustedLength))+responseRoom)
 	buf = appendPrefix(buf, r)
 	start := len(buf)
-	if buf, err = g.readBody(buf, r); err != nil {
+	buf, err = g.readBody(buf, r)
+	in.buf = buf
+	if err != nil {
 		return g.unreadable(err)
 	}
-	in.body = buf[start:len(buf):len(buf)]
+	in.body = buf[start:len(buf):len(buf)] // nothing that is appended to it may run into the rest
 	in.request.Buf = buf[len(buf):]
 	if g.conf.Fingerprint == nil {
 		in.request.Fingerprint = sealFingerprint(buf, start)
@@ -62,7 +68,10 @@ func (g *guard) read(in *intake, r *http.Request) *Problem {
 	return nil
 }
 
-// readBody appends the body of r to buf, and closes it.
+// readBody appends the body of r to buf, and closes it. It reads up to the end, and not just as much as
+// the length says: only then does net/http watch whether the client leaves, and has the request its
+// trailers. A body that is refused is not closed, so that the server decides whether the rest of it is
+// worth reading.
 func (g *guard) readBody(buf []byte, r *http.Request) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return buf, nil
@@ -72,6 +81,8 @@ func (g *guard) readBody(buf []byte, r *http.Request) ([]byte, error) {
 		return buf, &http.MaxBytesError{Limit: int64(limit)}
 	}
 	for end := len(buf) + limit; ; {
+		// append grows by half or more, so that the copying is linear, and a sender gets no more memory
+		// than in proportion to what it has sent.
 		if len(buf) == cap(buf) {
 			buf = append(buf, 0)[:len(buf)]
 		}
@@ -105,7 +116,8 @@ func (g *guard) unreadable(err error) *Problem {
 	}
 }
 
-// restore returns the request as the handler shall see it: with its body unread.
+// restore returns the request as the handler shall see it: with its body unread. The request that came in
+// is not changed, because whoever is around the middleware may look at it afterwards.
 func (in *intake) restore(ctx context.Context, r *http.Request, b *body) *http.Request {
 	restored := r.WithContext(ctx)
 	if r.Body != nil && r.Body != http.NoBody {
@@ -134,6 +146,13 @@ func (b *body) Read(p []byte) (int, error) {
 	n := copy(p, b.data)
 	b.data = b.data[n:]
 	return n, nil
+}
+
+// end takes what is left of the body away: its memory is used again after the handler has returned.
+func (b *body) end() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.data, b.closed = nil, true
 }
 
 // Close makes Read fail. The body that came from the client was closed when it had been read.

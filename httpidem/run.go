@@ -1,7 +1,6 @@
 package httpidem
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"time"
@@ -16,16 +15,16 @@ const finishTimeout = 10 * time.Second
 // and the claim is extended.
 var completePauses = [...]time.Duration{0, 20 * time.Millisecond, 100 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second}
 
-// A run is a handler that runs under a claim. All that lives as long is part of it, so that it is one
-// allocation.
+// A run is a handler that runs under a claim. All that the handler may hold on to is part of it, so that it
+// is one allocation.
 type run struct {
 	*guard
 	op      Operation
 	rec     recorder
 	body    body
 	values  detached
-	ctx     bounded
-	keeper  keeper
+	ctx     lazyContext // the handler's
+	keeper  *keeper
 	settled bool // the handler has answered, so that the claim must not be released as if it had not
 }
 
@@ -34,35 +33,35 @@ type run struct {
 // It does not use [idem.Do]. There a caller's context governs both the wait for the claim and the
 // operation; here the client's governs the one and must not touch the other. And the response has to be
 // recorded or not by what it is, which is known when it is there, and not by an error.
-func (g *guard) run(next http.Handler, w http.ResponseWriter, r *http.Request, in *intake, out idem.Outcome) {
-	x := &run{guard: g}
-	x.op.claim = out.Claim
+func (g *guard) run(next http.Handler, w http.ResponseWriter, r *http.Request, in *intake) {
+	x := &run{guard: g, keeper: &in.keeper}
+	x.op.claim = in.outcome.Claim
 	x.body.data = in.body
 	x.rec.init(w, r, &g.conf, in.request.Buf)
-	x.values.request, x.values.op = r.Context(), &x.op
-	x.ctx.Context, x.keeper.cancel = context.WithCancelCause(&x.values)
-	x.keeper.guard, x.keeper.detached = g, &x.values
+	x.values = detached{request: r.Context(), op: &x.op}
 	now := time.Now()
-	x.ctx.deadline = now.Add(g.conf.MaxRun)
-	x.keeper.start(now, out.Remaining)
+	x.ctx.parent, x.ctx.deadline = &x.values, now.Add(g.conf.MaxRun)
+	x.keeper.start(g, &x.ctx, now, in.outcome.Remaining)
 	// A panic and runtime.Goexit pass through end as well, without being recovered: the trace and the
 	// reaction of whoever is outside stay as they would be.
 	defer x.end()
 
 	next.ServeHTTP(&x.rec, in.restore(&x.ctx, r, &x.body))
-	x.settled = true
+	x.settled = true // also if a function of the Config panics: the handler has run
 	x.rec.finish()
 	x.settle(r)
 }
 
 // end gives the claim up if the handler did not answer, and ends the context in any case.
 func (x *run) end() {
-	x.keeper.cancel(nil)
+	x.ctx.end(nil)
 	x.keeper.stop()
 	x.keeper.wait()
 	if !x.settled {
 		x.abandon()
 	}
+	x.body.end()
+	x.rec.body = nil
 }
 
 // settle does with the answer what the policy says, and sends it.
@@ -80,6 +79,8 @@ func (x *run) settle(r *http.Request) {
 	x.rec.deliver()
 }
 
+// action is what becomes of the key. A handler that says it has done nothing knows better than a status, and
+// a connection that was taken over has none.
 func (x *run) action() Action {
 	switch {
 	case x.op.noStore.Load():
@@ -93,8 +94,10 @@ func (x *run) action() Action {
 
 // record ends the claim with the response, or with the mark that it has no known outcome.
 func (x *run) record(action Action) error {
-	resp := held(x.rec.status)
-	if action != Hold {
+	var resp idem.Response
+	if action == Hold {
+		resp = held(x.rec.status)
+	} else {
 		resp = x.rec.response(x.conf.KeepHeader, x.conf.Redact)
 	}
 	resp.TTL = time.Duration(x.op.ttl.Load())
@@ -108,7 +111,9 @@ func (x *run) complete(resp idem.Response) (err error) {
 		if pause > 0 {
 			time.Sleep(pause)
 		}
-		err = x.tryComplete(resp)
+		ctx := x.finishing()
+		err = x.store.Complete(ctx, x.op.claim, resp)
+		ctx.end(nil)
 		switch {
 		case err == nil || errors.Is(err, idem.ErrTruncated):
 			return nil // also without its body it is recorded that the handler ran
@@ -119,20 +124,15 @@ func (x *run) complete(resp idem.Response) (err error) {
 	return err
 }
 
-func (x *run) tryComplete(resp idem.Response) error {
-	// The run's own context and timer will do, unless they have ended: another pair is dear.
-	x.keeper.limit()
-	if ctx := x.ctx.Context; ctx.Err() == nil {
-		return x.store.Complete(ctx, x.op.claim, resp)
-	}
-	ctx, cancel := context.WithTimeout(&x.values, finishTimeout)
-	defer cancel()
-	return x.store.Complete(ctx, x.op.claim, resp)
+// finishing returns a context for a call that ends the claim. The handler's own has perhaps ended.
+func (x *run) finishing() *lazyContext {
+	return &lazyContext{parent: &x.values, deadline: time.Now().Add(finishTimeout)}
 }
 
+// abandon gives the claim up. One attempt will do: at worst the key is free when its lease ends.
 func (x *run) abandon() {
-	ctx, cancel := context.WithTimeout(&x.values, finishTimeout)
-	defer cancel()
+	ctx := x.finishing()
+	defer ctx.end(nil)
 	if err := x.store.Abandon(ctx, x.op.claim); err != nil {
 		x.conf.Logger.WarnContext(ctx, "claim could not be given up; the key is free when its lease ends", "error", err)
 	}

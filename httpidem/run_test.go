@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -185,6 +186,41 @@ func TestHandlerContext(t *testing.T) {
 		require.ErrorIs(t, after(), context.Canceled, "as after any handler")
 		requireReplayed(t, post(t, h, "k", ""), 201, "")
 	})
+}
+
+func TestChildrenOfTheHandlersContext(t *testing.T) {
+	type key struct{}
+	for name, test := range map[string]struct {
+		extend, err, cause error
+	}{
+		"time is up":    {nil, context.DeadlineExceeded, context.DeadlineExceeded},
+		"claim is lost": {idem.ErrClaimLost, context.Canceled, idem.ErrClaimLost},
+	} {
+		for _, early := range []bool{true, false} { // whether somebody looks before it ends
+			t.Run(fmt.Sprint(name, early), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					store := newFaultyStore(t, idem.Config{})
+					store.onExtend = func() error { return test.extend }
+					h := guardWith(t, store, httpidem.Config{MaxRun: time.Minute})(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+						ctx := r.Context()
+						if early {
+							assert.NoError(t, ctx.Err())
+						}
+						time.Sleep(2 * time.Minute)
+						assert.Equal(t, test.cause, context.Cause(ctx))
+						assert.Equal(t, test.err, ctx.Err())
+						child, cancel := context.WithCancel(context.WithValue(ctx, key{}, 1))
+						defer cancel()
+						assert.Equal(t, test.err, child.Err())
+						assert.Equal(t, test.cause, context.Cause(child))
+						_, ok := httpidem.FromContext(child)
+						assert.True(t, ok)
+					}))
+					post(t, h, "k", "")
+				})
+			})
+		}
+	}
 }
 
 func TestCompleteFails(t *testing.T) {

@@ -151,6 +151,23 @@ func TestWait(t *testing.T) {
 			<-done
 		})
 	})
+	t.Run("client that leaves", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			store := newFaultyStore(t, idem.Config{})
+			runs := 0
+			h := guardWith(t, store, httpidem.Config{Wait: time.Minute, FailOpen: true})(slow(&runs, 5*time.Second, 201))
+			done := make(chan struct{})
+			go func() { defer close(done); post(t, h, "k", "") }()
+			synctest.Wait()
+			client, leave := context.WithTimeout(t.Context(), time.Second)
+			defer leave()
+			start := time.Now()
+			requireProblem(t, postContext(client, h, "k", ""), 409, httpidem.CodeInProgress)
+			require.Equal(t, time.Second, time.Since(start))
+			<-done
+			require.Equal(t, 1, runs)
+		})
+	})
 	t.Run("store that closes meanwhile", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			engine := newEngine(t, idem.Config{})

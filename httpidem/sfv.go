@@ -44,7 +44,8 @@ func cutString(s string) (value, rest string, ok bool) {
 	return "", "", false // it was not closed
 }
 
-// areParameters tells whether s is a sequence of parameters, which may be empty.
+// areParameters tells whether s is a sequence of parameters, which may be empty: each is a semicolon, any
+// spaces, a name in lower case, and perhaps an equals sign and a bare item. A name may come twice.
 func areParameters(s string) bool {
 	for s != "" {
 		if s[0] != ';' {
@@ -65,7 +66,8 @@ func areParameters(s string) bool {
 	return true
 }
 
-// cutBareItem cuts a bare item of any type off the front of s and returns what follows it.
+// cutBareItem cuts a bare item of any type off the front of s and returns what follows it. The first byte
+// decides the type: a String, a Boolean, a Byte Sequence, a Date, a Display String, a Token or a number.
 func cutBareItem(s string) (rest string, ok bool) {
 	if s == "" {
 		return "", false
@@ -142,6 +144,8 @@ func cutDisplayString(s string) (rest string, ok bool) {
 	return rest, utf8.Valid(decoded)
 }
 
+// isBase64 tells whether s is base64 with its padding, as it should be; RFC 9651 leaves it to the parser
+// whether to insist on it.
 func isBase64(s string) bool {
 	if strings.ContainsAny(s, "\r\n") { // which the decoder would skip
 		return false

@@ -23,6 +23,7 @@ type downError string
 func (e downError) Error() string { return string(e) }
 
 // A faultyStore is a store whose methods can be made to fail, or be watched. A nil function does nothing.
+// Like a store on a network, and unlike the engine, it fails when the context is done.
 type faultyStore struct {
 	idem.Store
 	onBegin, onAbandon, onExtend func() error
@@ -44,6 +45,9 @@ func (s *faultyStore) Complete(ctx context.Context, c idem.Claim, resp idem.Resp
 			return err
 		}
 	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	return s.Store.Complete(ctx, c, resp)
 }
 
@@ -53,6 +57,9 @@ func (s *faultyStore) Abandon(ctx context.Context, c idem.Claim) error {
 			return err
 		}
 	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	return s.Store.Abandon(ctx, c)
 }
 
@@ -61,6 +68,9 @@ func (s *faultyStore) Extend(ctx context.Context, c idem.Claim, lease time.Durat
 		if err := s.onExtend(); err != nil {
 			return err
 		}
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
 	return s.Store.Extend(ctx, c, lease)
 }
