@@ -18,23 +18,8 @@ func TestHeavyStampede(t *testing.T) {
 	}
 }
 
-// A machine sleeps for 400 days with a million records, whose deadlines lie all over them.
-func TestHeavyJump(t *testing.T) {
-	const n, days = 1_000_000, 400
-	bubble(t, idem.Config{}, func(r rig) {
-		r.keep(n, func(i int) time.Duration { return time.Duration(i+1) * (days * 24 * time.Hour / n) })
-		r.done("longer", "b", (days+1)*24*time.Hour)
-		time.Sleep(days * 24 * time.Hour) // in one step: nothing else in the bubble has a nearer timer for long
-		time.Sleep(sweepLag)
-		synctest.Wait()
-		require.Equal(r, 1, r.Len())
-		require.EqualValues(r, n, r.Stats().Expired)
-		r.replays("longer", "b")
-	})
-}
-
 // keep makes n records of 200 bytes.
-func (r rig) keep(n int, ttl func(i int) time.Duration) {
+func (r rig) keep(n int, ttl time.Duration) {
 	r.Helper()
 	body := make([]byte, 200)
 	for i := range n {
@@ -42,7 +27,7 @@ func (r rig) keep(n int, ttl func(i int) time.Duration) {
 		if err != nil || out.State != idem.Fresh {
 			r.Fatal(out.State, err)
 		}
-		if err := r.Complete(r.Context(), out.Claim, idem.Response{Body: body, TTL: ttl(i)}); err != nil {
+		if err := r.Complete(r.Context(), out.Claim, idem.Response{Body: body, TTL: ttl}); err != nil {
 			r.Fatal(err)
 		}
 	}
@@ -60,14 +45,13 @@ func heap() int {
 // Memory follows the number of live records, up and down, more than once.
 func TestHeavySpike(t *testing.T) {
 	const n = 2_000_000
-	hour := func(int) time.Duration { return time.Hour }
 	bubble(t, idem.Config{}, func(r rig) {
-		r.keep(1000, hour) // what an engine that has been used once holds at rest
+		r.keep(1000, time.Hour) // what an engine that has been used once holds at rest
 		time.Sleep(time.Hour + sweepLag)
 		synctest.Wait()
 		start := heap()
 		for spike := range 2 {
-			r.keep(n, hour)
+			r.keep(n, time.Hour)
 			require.Equal(r, n, r.Len())
 			top := heap()
 			require.Greater(r, top, start+n*250)

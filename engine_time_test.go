@@ -221,23 +221,6 @@ func (r rig) underLoad(key string, d time.Duration) {
 	}
 }
 
-// A machine that slept moves all deadlines into the past at once.
-func TestJump(t *testing.T) {
-	bubble(t, idem.Config{Shards: 2}, func(r rig) {
-		for i := range 2000 {
-			r.done(fmt.Sprint("done", i), "b", time.Duration(i+1)*287*time.Minute)
-			r.fresh(fmt.Sprint("claim", i), time.Duration(i+1)*time.Second)
-		}
-		r.done("longer", "b", 401*24*time.Hour)
-		time.Sleep(400 * 24 * time.Hour)
-		synctest.Wait()
-		require.Equal(r, 1, r.Len())
-		r.replays("longer", "b")
-		st := r.Stats()
-		require.Equal(r, []uint64{2000, 2000}, []uint64{st.Expired, st.LeasesExpired})
-	})
-}
-
 // Keys of which each is used once must not add up, although nobody asks for them again.
 func TestMemoryLevelsOff(t *testing.T) {
 	bubble(t, idem.Config{Shards: 4}, func(r rig) {

@@ -232,6 +232,9 @@ func (f *engineFuzz) all() {
 	f.note("all")
 	now, live := f.e.clock.now(), 0
 	listed := map[modelKey]bool{}
+	for k := range f.records {
+		f.reclaim(k, now)
+	}
 	for got := range f.e.All() {
 		k := modelKey{got.Scope, got.Key}
 		require.False(f.t, listed[k], "%q is listed twice", k)

@@ -230,7 +230,7 @@ func TestCoarseClock(t *testing.T) {
 // wishForTheClockThatStops is the sweeper that stops the clock, while a caller wishes for it. The two meet only
 // within some ns, so each spins until the other is there.
 func wishForTheClockThatStops(t *testing.T) {
-	const rounds = 20_000
+	const rounds = 3000
 	e := openForTest(t, Config{Shards: 1})
 	e.sweeper.once.Do(func() { close(e.sweeper.ended) })
 	var begun, wished atomic.Int64

@@ -114,6 +114,43 @@ func TestExpirySlicesAreBounded(t *testing.T) {
 	})
 }
 
+func TestJump(t *testing.T)      { jump(t, 2000) }
+func TestHeavyJump(t *testing.T) { jump(t, 1_000_000) }
+
+// jump lets a machine sleep for 400 days with n records, whose deadlines lie all over them. When it wakes, they are
+// all over at once.
+func jump(t *testing.T, n int) {
+	const asleep = 400 * 24 * time.Hour
+	synctest.Test(t, func(t *testing.T) {
+		e := openForTest(t, Config{Shards: 4})
+		body := string(make([]byte, 200))
+		for i := range n {
+			key, life := fmt.Sprint(i), time.Minute+time.Duration(i)*(asleep/time.Duration(n))
+			if i%2 == 0 {
+				keep(t, e, key, body, life)
+			} else if out, err := e.Begin(t.Context(), Request{Key: key, Lease: life}); err != nil || out.State != Fresh {
+				t.Fatal(out.State, err)
+			}
+		}
+		keep(t, e, "longer", body, asleep+time.Hour)
+		checkInvariants(t, e)
+		// The clock of a bubble stops at every timer in between. So not it is moved, but what it is compared with.
+		time.Sleep(2 * sweepPause)
+		synctest.Wait()
+		e.clock.start = e.clock.start.Add(-asleep)
+		e.nudge() // the sweeper sees the new start through the channel
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		require.Equal(t, 1, e.Len())
+		st := e.Stats()
+		require.Equal(t, []uint64{uint64(n / 2), uint64(n / 2)}, []uint64{st.Expired, st.LeasesExpired})
+		out, err := e.Begin(t.Context(), Request{Key: "longer"})
+		require.NoError(t, err)
+		require.Equal(t, Replay, out.State)
+		checkInvariants(t, e)
+	})
+}
+
 // Begin takes a cell of the size that the response will need, so that Complete need not move the record.
 func TestCompleteSeldomMovesARecord(t *testing.T) {
 	e := openForTest(t, Config{Shards: 1})

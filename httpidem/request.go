@@ -58,7 +58,7 @@ func (g *guard) read(in *intake, r *http.Request) *Problem {
 	if err != nil {
 		return g.unreadable(err)
 	}
-	in.body = buf[start:len(buf):len(buf)] // nothing that is appended to it may run into the rest
+	in.body = buf[start:]
 	in.request.Buf = buf[len(buf):]
 	if g.conf.Fingerprint == nil {
 		in.request.Fingerprint = sealFingerprint(buf, start)

@@ -98,6 +98,32 @@ func TestHandlerGetsTheRequestAsItWas(t *testing.T) {
 	})
 }
 
+// TestHandlerThatKeepsWhatItWasGiven: buffers are used again, and nobody may see another request in them.
+func TestHandlerThatKeepsWhatItWasGiven(t *testing.T) {
+	var bodies []io.ReadCloser
+	var writers []http.ResponseWriter
+	keeps := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		bodies, writers = append(bodies, r.Body), append(writers, w)
+		_, _ = io.WriteString(w, strings.Repeat(r.Header.Get("X-Name"), len(writers)))
+		for _, old := range writers[:len(writers)-1] {
+			_, _ = io.WriteString(old, "evil") // to a request that was answered long ago
+		}
+	})
+	h := guard(t, httpidem.Config{})(keeps)
+	down := guardWith(t, outcomeStore{err: errDown}, httpidem.Config{FailOpen: true})(keeps)
+	for i := range 20 {
+		name := fmt.Sprint("name", i)
+		want := strings.Repeat(name, 2*i+1)
+		require.Equal(t, want, post(t, h, name, "secret of "+name, "X-Name", name).Body.String())
+		requireReplayed(t, post(t, h, name, "secret of "+name, "X-Name", name), 200, want)
+		require.Equal(t, want+name, post(t, down, name, "secret of "+name, "X-Name", name).Body.String())
+		for _, body := range bodies {
+			_, err := body.Read(make([]byte, 100))
+			require.Equal(t, http.ErrBodyReadAfterClose, err)
+		}
+	}
+}
+
 func TestRequestLimit(t *testing.T) {
 	for _, sent := range []struct {
 		name    string
