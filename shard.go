@@ -386,6 +386,9 @@ func (s *shard) expire(now int64, budget int) bool {
 	return next <= now
 }
 
+// pageSlice is how many records one hold of the lock copies.
+const pageSlice = 16
+
 // page copies records from hash cursor on, and returns the hash to go on from; zero after the last. A
 // record that stays is on exactly one page, however many come and go meanwhile.
 func (s *shard) page(cursor uint32, buf []Record) ([]Record, uint32) {
@@ -393,7 +396,7 @@ func (s *shard) page(cursor uint32, buf []Record) ([]Record, uint32) {
 	hashes, next := s.index.page(cursor, nil)
 	s.mu.Unlock()
 	slices.Sort(hashes)
-	for batch := range slices.Chunk(slices.Compact(hashes), sweepSlice) {
+	for batch := range slices.Chunk(slices.Compact(hashes), pageSlice) {
 		buf = s.export(batch, buf)
 	}
 	return buf, next
