@@ -7,8 +7,8 @@ import (
 )
 
 // A hotRecord is an immutable copy of a done record that is replayed so often that its readers queue
-// for the shard's lock. A Begin that finds its answer here takes no lock and writes to no memory that
-// another core reads. The copy is withdrawn, under the lock, before its record changes: a reader that
+// for the shard's lock. A Begin that finds its answer here takes no lock and, once readers meet,
+// writes to no memory that another core uses. The copy is withdrawn, under the lock, before its record changes: a reader that
 // still sees it began before the change.
 type hotRecord struct {
 	scope, key  string
