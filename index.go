@@ -182,6 +182,18 @@ func (t *table) closeGap(gap int) {
 	t.slots[gap] = 0
 }
 
+// takeAll empties the table and appends what it held to buf.
+func (t *table) takeAll(buf []uint64) []uint64 {
+	for _, slot := range t.slots {
+		if slot != 0 {
+			buf = append(buf, slot)
+		}
+	}
+	clear(t.slots)
+	t.n = 0
+	return buf
+}
+
 func (x *index) newTable(slots int, depth uint8) *table {
 	x.bytes += slots * 8
 	return &table{slots: make([]uint64, slots), depth: depth}
@@ -218,22 +230,26 @@ func (x *index) grow(h uint32, t *table) {
 	if t.depth == x.depth {
 		x.doubleDir()
 	}
-	size := len(t.slots)
-	low, high := x.newTable(size, t.depth+1), x.newTable(size, t.depth+1)
-	for _, slot := range t.slots {
-		if slot == 0 {
-			continue
-		}
-		half := low
-		if slot<<t.depth>>63 != 0 {
+	x.split(h, t)
+}
+
+// split gives the upper half of t's hashes a table of their own. Like join it goes on with the slots that are
+// there: fresh memory costs tens of microseconds where it is first touched, and this happens under a lock.
+func (x *index) split(h uint32, t *table) {
+	first, count := x.span(h, t.depth)
+	var old [maxTable]uint64
+	used := t.takeAll(old[:0])
+	t.depth++
+	high := x.newTable(len(t.slots), t.depth)
+	for _, slot := range used {
+		half := t
+		if slot<<(t.depth-1)>>63 != 0 {
 			half = high
 		}
 		half.put(slot)
 		half.n++
 	}
-	x.bytes -= size * 8
-	first, count := x.span(h, t.depth)
-	x.point(first, count/2, low)
+	x.point(first, count/2, t)
 	x.point(first+count/2, count/2, high)
 }
 
@@ -279,20 +295,18 @@ func (x *index) join(h uint32, t *table) {
 	if other.depth != t.depth || len(other.slots) > maxTable || (t.n+other.n)*5 > maxTable*2 {
 		return
 	}
-	both := x.newTable(maxTable, t.depth-1)
-	for _, slots := range [][]uint64{t.slots, other.slots} {
-		x.bytes -= len(slots) * 8
-		for _, slot := range slots {
-			if slot != 0 {
-				both.put(slot)
-			}
-		}
+	x.bytes -= len(other.slots) * 8
+	var old [maxTable]uint64
+	used := other.takeAll(t.takeAll(old[:0]))
+	t.depth--
+	for _, slot := range used {
+		t.put(slot)
 	}
-	both.n = t.n + other.n
-	x.point(first&^count, 2*count, both)
+	t.n = len(used)
+	x.point(first&^count, 2*count, t)
 	x.halveDir()
-	if both.sparse() {
-		x.shrink(h, both)
+	if t.sparse() {
+		x.shrink(h, t)
 	}
 }
 
