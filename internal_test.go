@@ -55,6 +55,24 @@ func TestInvariantsUnderLoad(t *testing.T) {
 	}
 }
 
+// New records take the place of those that are due also while the sweeper gets no processor.
+func TestFreshBeginsReclaim(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := openForTest(t, Config{Shards: 1})
+		e.sweeper.once.Do(func() { close(e.sweeper.ended) }) // it will never start
+		for i := range 1000 {
+			keep(t, e, fmt.Sprint(i), "body", time.Second)
+		}
+		time.Sleep(2 * time.Second)
+		for i := range 1000 {
+			keep(t, e, fmt.Sprint("new ", i), "body", time.Second)
+			require.Less(t, e.Len(), 1200, "after %d new records", i+1) // at first all 1000 move down the wheel
+			audit(t, e)
+		}
+		require.Equal(t, 1000, e.Len(), "what was due is gone, and nothing else")
+	})
+}
+
 // lookOn audits e for a while, and calls stop even when it finds a fault.
 func lookOn(t *testing.T, e *Engine, stop func()) {
 	defer stop()

@@ -143,6 +143,9 @@ func (s *shard) claimLocked(r ref, rec record, req *Request, h uint32, now int64
 		s.counts.leasesExpired++
 		s.wheel.remove(&s.arena, r)
 	} else {
+		if s.due.Load() <= now {
+			s.expireLocked(now, helpSlice)
+		}
 		size := recordSize(req.Scope, req.Key, s.payload)
 		if !s.admitLocked(size) {
 			s.counts.refused++
@@ -316,7 +319,7 @@ func (s *shard) extend(c *Claim, h uint32, lease time.Duration) error {
 	return nil
 }
 
-// forget erases the key's record, or takes the claim from its owner.
+// forget erases the key's record, or takes the claim away.
 func (s *shard) forget(scope, key string, h uint32) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -377,6 +380,10 @@ func (s *shard) lookup(scope, key string, h uint32) (Record, bool, error) {
 func (s *shard) expire(now int64, budget int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.expireLocked(max(now, s.wheel.time()), budget) // a Begin may have come later and yet been first
+}
+
+func (s *shard) expireLocked(now int64, budget int) bool {
 	for r := s.wheel.pop(&s.arena, now, &budget); r != 0; r = s.wheel.pop(&s.arena, now, &budget) {
 		rec := s.arena.at(r)
 		s.reclaimLocked(r, rec, s.engine.hashOf(rec), now)

@@ -30,6 +30,9 @@ const (
 	isHead = 1 << 31
 )
 
+// time returns how far the wheel has come, in ns. It must not be asked for what is due before that.
+func (w *wheel) time() int64 { return w.now << tickBits }
+
 // tickOf returns the first tick at or after t.
 func tickOf(t int64) int64 {
 	return int64((uint64(t) + 1<<tickBits - 1) >> tickBits)
