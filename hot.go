@@ -14,6 +14,7 @@ type hotRecord struct {
 	scope, key  string
 	fingerprint Fingerprint
 	deadline    int64
+	shard       *shard
 
 	status            int
 	failed, truncated bool
@@ -25,12 +26,18 @@ type hotRecord struct {
 // maxHot bounds the copy, in bytes of payload: copying a large one takes longer than the lock.
 const maxHot = 16 << 10
 
-// replayHot answers req from the hot record, if it is the one.
+// replayHot answers req from the shard's hot record, if it is the one.
 func (s *shard) replayHot(req *Request, out *Outcome) bool {
 	h := s.hot.Load()
-	if h == nil || h.key != req.Key || h.scope != req.Scope || h.fingerprint != req.Fingerprint {
+	return h != nil && h.replay(req, out)
+}
+
+// replay answers req, if it asks for this record and its deadline is far.
+func (h *hotRecord) replay(req *Request, out *Outcome) bool {
+	if h.key != req.Key || h.scope != req.Scope || h.fingerprint != req.Fingerprint {
 		return false
 	}
+	s := h.shard
 	if !s.engine.clock.far(h.deadline) {
 		return false
 	}
@@ -84,11 +91,12 @@ func (s *shard) publishLocked(r ref, rec record) {
 	s.engine.describe(rec, &resp)
 	h := &hotRecord{
 		scope: string(rec.scope()), key: string(rec.key()), fingerprint: rec.fingerprint(), deadline: rec.deadline(),
-		status: resp.Status, failed: resp.Failed, truncated: resp.Truncated, storedAt: resp.StoredAt,
+		shard: s, status: resp.Status, failed: resp.Failed, truncated: resp.Truncated, storedAt: resp.StoredAt,
 		payload: append([]byte(nil), payload...), header: rec.headerLen(),
 	}
 	s.hotRef = r
 	s.hot.Store(h)
+	s.engine.hottest.Store(h)
 }
 
 // withdrawLocked must come before any change to r.
@@ -97,9 +105,16 @@ func (s *shard) withdrawLocked(r ref) {
 		s.hotNext = 0
 	}
 	if s.hotRef == r {
-		s.hot.Store(nil)
-		s.hotRef = 0
+		s.coolLocked()
 	}
+}
+
+// coolLocked withdraws the hot record. Only its own shard stores it in hottest, under the lock, so that it cannot
+// come back.
+func (s *shard) coolLocked() {
+	s.engine.hottest.CompareAndSwap(s.hot.Load(), nil)
+	s.hot.Store(nil)
+	s.hotRef = 0
 }
 
 // hits counts replays of hot records. Each processor finds a counter through the pool, so that counting does

@@ -262,6 +262,8 @@ func (f *faults) waiters(s *shard, refs map[ref]uint32) (n int) {
 func (f *faults) hot(s *shard) {
 	h := s.hot.Load()
 	f.check((h != nil) == (s.hotRef != 0), "hot record and ref differ", int(s.hotRef))
+	top := s.engine.hottest.Load()
+	f.check(top == nil || top.shard != s || top == h, "the hottest record is no longer hot, ref", int(s.hotRef))
 	if h == nil {
 		return
 	}

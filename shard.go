@@ -439,12 +439,12 @@ func (s *shard) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	s.hot.Store(nil)
+	s.coolLocked()
 	for r := range s.waiters {
 		s.wakeAllLocked(r)
 	}
 	s.index, s.arena, s.wheel = index{}, arena{}, wheel{}
-	s.hotRef, s.hotNext, s.counts.inProgress = 0, 0, 0
+	s.hotNext, s.counts.inProgress = 0, 0
 	s.accountLocked()
 	s.due.Store(never)
 }
