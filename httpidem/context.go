@@ -31,7 +31,8 @@ func (d *detached) Value(key any) any {
 // stores in memory, should not pay for two contexts and a timer on each request.
 type lazyContext struct {
 	parent   *detached
-	deadline time.Time
+	deadline time.Time     // zero: timeout after somebody asks for the first time
+	timeout  time.Duration // reading the clock is not free either
 
 	mu     sync.Mutex              // guards what follows
 	made   context.Context         //nolint:containedctx // it is this context; nil until somebody asks
@@ -39,7 +40,7 @@ type lazyContext struct {
 	cause  error                   // why it was cancelled before it was made
 }
 
-func (c *lazyContext) Deadline() (time.Time, bool) { return c.deadline, true }
+func (c *lazyContext) Deadline() (time.Time, bool) { return c.make().Deadline() }
 func (c *lazyContext) Done() <-chan struct{}       { return c.make().Done() }
 func (c *lazyContext) Err() error                  { return c.make().Err() }
 
@@ -74,7 +75,11 @@ func (c *lazyContext) make() context.Context {
 		if c.cause != nil {
 			cancel(c.cause) // first: by now the deadline may be over as well
 		}
-		inner, stop := context.WithDeadline(outer, c.deadline)
+		end := c.deadline
+		if end.IsZero() {
+			end = time.Now().Add(c.timeout)
+		}
+		inner, stop := context.WithDeadline(outer, end)
 		c.made, c.cancel = inner, func(cause error) { cancel(cause); stop() }
 	}
 	return c.made

@@ -19,111 +19,124 @@ const (
 )
 
 // A keeper extends a claim every third of its lease, so that it can fail and be tried again, and ends the
-// context of the handler when the claim is lost.
+// context of the handler when the claim is lost. It may be used for one claim after the other.
+//
+// Most handlers return long before the first beat is due. So its timer is neither stopped when a handler
+// returns nor set anew for the next one: when it fires it looks what it is needed for by then. A request
+// mostly touches no timer at all, and one that nobody uses any more fires once in vain.
 type keeper struct {
-	*guard
-	onTimer func()       // tick, kept because making it a func costs an allocation
-	ctx     *lazyContext // of the handler; its parent is not done while the keeper is at work
-	lease   time.Duration
-	until   time.Time // when the lease ends, as far as it is known here
+	onTimer func() // tick, kept because making it a func costs an allocation
+	calling sync.WaitGroup
 
-	// ticking is one while the timer is armed or tick runs: so wait returns when neither will call the
-	// store any more.
-	ticking sync.WaitGroup
-	mu      sync.Mutex // guards what follows
-	timer   *time.Timer
-	abort   context.CancelFunc // ends the Extend that is on its way, if there is one
-	stopped bool
+	mu    sync.Mutex // guards what follows
+	guard *guard
+	ctx   *lazyContext // of the handler; its parent is not done while the keeper is at work
+	lease time.Duration
+	until time.Time          // when the lease ends, as far as it is known here
+	beat  time.Time          // when to extend next; zero: there is no claim to keep
+	fires time.Time          // when the timer fires; zero: it is not set
+	timer *time.Timer        // nil before the first claim
+	abort context.CancelFunc // ends the Extend that is on its way, if there is one
 }
 
-// start begins with a claim whose lease was granted at now. There is only a timer at first: most handlers
-// return before it fires. After stop and wait a keeper may be started again.
+// start begins with a claim whose lease was granted at now. Stop and wait must have ended the one before.
 func (k *keeper) start(g *guard, ctx *lazyContext, now time.Time, lease time.Duration) {
-	k.guard, k.ctx = g, ctx
-	if k.lease = lease; lease <= 0 {
-		k.lease = fallbackLease // a foreign store that forgets to say; better too often than never
+	if lease <= 0 {
+		lease = fallbackLease // a foreign store that forgets to say; better too often than never
 	}
-	k.until = now.Add(k.lease)
-	k.ticking.Add(1)
-	k.mu.Lock() // a short time may be up before timer is set
+	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.stopped = false
+	k.guard, k.ctx, k.lease, k.until = g, ctx, lease, now.Add(lease)
+	k.next(now, max(lease/3, minBeat))
+}
+
+// next makes the next beat be due in d, and sees to it that the timer fires by then. It is called with mu held.
+func (k *keeper) next(now time.Time, d time.Duration) {
+	k.beat = now.Add(d)
+	if !k.fires.IsZero() && !k.beat.Before(k.fires) {
+		return // it will fire before, and be set for the rest
+	}
+	k.fires = k.beat
+	if k.timer != nil {
+		k.timer.Reset(d)
+		return
+	}
 	if k.onTimer == nil {
 		k.onTimer = k.tick
 	}
-	// The timer is new each time: those of testing/synctest must not be set in another test.
-	k.timer = time.AfterFunc(max(k.lease/3, minBeat), k.onTimer)
+	k.timer = time.AfterFunc(d, k.onTimer)
 }
 
-// stop makes an end of ticking. A tick that is on its way is told so, see wait. Calling stop again does
-// nothing.
+// stop makes an end of the beats, and of an Extend that is on its way. Calling it again does nothing.
 func (k *keeper) stop() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if !k.stopped && k.timer.Stop() {
-		k.ticking.Done()
-	}
+	k.beat = time.Time{}
 	if k.abort != nil {
 		k.abort()
 		k.abort = nil
 	}
-	k.stopped = true
 }
 
-// wait returns when no tick is on its way any more. It must come after stop.
-func (k *keeper) wait() { k.ticking.Wait() }
+// wait returns when no call of Extend is on its way any more. It must come after stop.
+func (k *keeper) wait() { k.calling.Wait() }
 
-// tick extends the claim and arms the timer for the next time. It does so also when the handler's context
-// has ended, as long as the handler does not return: it still runs.
+// tick extends the claim if it is time. It does so also when the handler's context has ended, as long as the
+// handler does not return: it still runs.
 func (k *keeper) tick() {
-	defer k.ticking.Done()
-	next := k.extend()
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if !k.stopped && next > 0 {
-		k.ticking.Add(1)
-		k.timer.Reset(next)
+	ctx, cancel := k.due()
+	if ctx == nil {
+		return
 	}
-}
-
-// extend returns when to call it again, or zero if that is no use.
-func (k *keeper) extend() time.Duration {
-	beat := max(k.lease/3, minBeat)
-	ctx, cancel := context.WithTimeout(k.ctx.parent, beat)
+	defer k.calling.Done()
 	defer cancel()
-	if !k.mayBegin(cancel) {
-		return 0 // the handler returned while the timer fired
-	}
-	now := time.Now() // before the call: the store counts from when it has got it, which is later
-	err := k.store.Extend(ctx, k.ctx.parent.op.claim, k.lease)
-	switch {
-	case err == nil:
-		k.until = now.Add(k.lease)
-		return beat
-	case errors.Is(err, idem.ErrClaimLost):
-		k.lose(err)
-		return 0
-	case !time.Now().Before(k.until):
-		k.lose(err) // by now somebody else may have it
-	}
-	return max(beat/4, minBeat) // soon, since a third of the lease has gone by already
-}
-
-// mayBegin tells whether there was no stop, which will call abort from now on.
-func (k *keeper) mayBegin(abort context.CancelFunc) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.abort = abort
-	return !k.stopped
-}
-
-// lose ends the handler's context, unless the claim is only lost because it was completed.
-func (k *keeper) lose(err error) {
-	k.mu.Lock()
-	stopped := k.stopped
-	k.mu.Unlock()
-	if !stopped {
-		k.conf.Logger.WarnContext(k.ctx.parent, "claim lost while its handler runs", "error", err)
+	asked := time.Now() // before the call: the store counts from when it has got it, which is later
+	err := k.guard.store.Extend(ctx, k.ctx.parent.op.claim, k.lease)
+	if k.lost(asked, err) {
+		k.guard.conf.Logger.WarnContext(k.ctx.parent, "claim lost while its handler runs", "error", err)
 		k.ctx.end(idem.ErrClaimLost)
 	}
+}
+
+// due returns the context for an Extend when it is time for one, and otherwise none.
+func (k *keeper) due() (context.Context, context.CancelFunc) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.fires = time.Time{}
+	if k.beat.IsZero() {
+		return nil, nil
+	}
+	now := time.Now()
+	if early := k.beat.Sub(now); early > 0 {
+		k.next(now, early)
+		return nil, nil
+	}
+	every := max(k.lease/3, minBeat)
+	ctx, cancel := context.WithTimeout(k.ctx.parent, every)
+	k.abort = cancel
+	k.beat = now.Add(every) // the timer may have fired twice: the other one comes too early now
+	k.calling.Add(1)
+	return ctx, cancel
+}
+
+// lost tells whether the claim is lost, by the answer to an Extend that was sent at asked, and sees to the next one.
+// It is not when the claim was only completed meanwhile.
+func (k *keeper) lost(asked time.Time, err error) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.beat.IsZero() {
+		return false
+	}
+	now, every := time.Now(), max(k.lease/3, minBeat)
+	switch {
+	case err == nil:
+		k.until = asked.Add(k.lease)
+		k.next(now, every)
+		return false
+	case errors.Is(err, idem.ErrClaimLost):
+		k.beat = time.Time{}
+		return true
+	}
+	k.next(now, max(every/4, minBeat)) // soon, since a third of the lease has gone by already
+	return !now.Before(k.until)        // by then somebody else may have it
 }

@@ -3,6 +3,7 @@ package httpidem_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -137,6 +138,39 @@ func TestClaimThatCannotBeExtended(t *testing.T) {
 			require.Equal(t, 11*time.Second, time.Since(start))
 		})
 	})
+}
+
+// The timer of one claim is left to the next, which may begin at any time and ask for another lease.
+func TestClaimsThatFollowEachOtherAreExtended(t *testing.T) {
+	for _, pause := range []time.Duration{0, time.Second, 9 * time.Second, 10 * time.Second, 11 * time.Second, time.Minute} {
+		for _, lease := range []time.Duration{3 * time.Second, 30 * time.Second, 5 * time.Minute} {
+			t.Run(fmt.Sprintf("%v later with a lease of %v", pause, lease), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					store := newFaultyStore(t, idem.Config{Lease: 30 * time.Second})
+					extended, run := 0, time.Duration(0)
+					store.onExtend = func() error { extended++; return nil }
+					granted := 30 * time.Second
+					h := guardWith(t, leasingStore{store, &granted}, httpidem.Config{MaxRun: time.Hour})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(run) }))
+					require.Equal(t, 200, post(t, h, "quick", "").Code)
+					time.Sleep(pause)
+					run, granted = lease*10+lease/6, lease
+					require.Equal(t, 200, post(t, h, "slow", "").Code)
+					require.Equal(t, 30, extended)
+				})
+			})
+		}
+	}
+}
+
+// leasingStore grants the lease that the test says.
+type leasingStore struct {
+	idem.Store
+	lease *time.Duration
+}
+
+func (s leasingStore) Begin(ctx context.Context, req idem.Request) (idem.Outcome, error) {
+	req.Lease = *s.lease
+	return s.Store.Begin(ctx, req)
 }
 
 func TestStoreThatDoesNotTellTheLease(t *testing.T) {

@@ -24,6 +24,7 @@ type run struct {
 	body    body
 	values  detached
 	ctx     lazyContext // the handler's
+	ending  lazyContext // of the first call that ends the claim
 	keeper  *keeper
 	settled bool // the handler has answered, so that the claim must not be released as if it had not
 }
@@ -126,7 +127,12 @@ func (x *run) complete(resp idem.Response) (err error) {
 
 // finishing returns a context for a call that ends the claim. The handler's own has perhaps ended.
 func (x *run) finishing() *lazyContext {
-	return &lazyContext{parent: &x.values, deadline: time.Now().Add(finishTimeout)}
+	ctx := &x.ending
+	if ctx.parent != nil {
+		ctx = new(lazyContext)
+	}
+	ctx.parent, ctx.timeout = &x.values, finishTimeout
+	return ctx
 }
 
 // abandon gives the claim up. One attempt will do: at worst the key is free when its lease ends.
