@@ -1,13 +1,12 @@
 package idem
 
 import (
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// A shard holds the records whose hash chose it, and is the only place that locks. Everything below mu
+// A shard holds the records whose hash chose it, and is the only thing that locks. Everything below mu
 // is guarded by it; methods named ...Locked expect it held, the others take it. No user code runs and
 // nothing blocks under the lock.
 type shard struct {
@@ -354,27 +353,6 @@ func (s *shard) resolve(scope, key string, h uint32, resp *Response, own record)
 	return nil
 }
 
-// lookup copies the key's record.
-func (s *shard) lookup(scope, key string, h uint32) (Record, bool, error) {
-	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
-		return Record{}, false, ErrClosed
-	}
-	now := s.engine.clock.now()
-	r, rec := s.findLocked(h, scope, key)
-	if r, rec = s.reclaimLocked(r, rec, h, now); r == 0 {
-		s.mu.Unlock()
-		return Record{}, false, nil
-	}
-	found, shared := s.exportLocked(r, rec, now)
-	s.mu.Unlock()
-	if shared {
-		found.Response.clone(nil)
-	}
-	return found, true, nil
-}
-
 // expire reclaims what is due at now, but at most budget records, so that nobody waits long for the lock.
 // It reports whether more is due.
 func (s *shard) expire(now int64, budget int) bool {
@@ -391,47 +369,6 @@ func (s *shard) expireLocked(now int64, budget int) bool {
 	next := s.wheel.next()
 	s.due.Store(next)
 	return next <= now
-}
-
-// pageSlice is how many records one hold of the lock copies.
-const pageSlice = 16
-
-// page copies records from hash cursor on, and returns the hash to go on from; zero after the last. A
-// record that stays is on exactly one page, however many come and go meanwhile.
-func (s *shard) page(cursor uint32, buf []Record) ([]Record, uint32) {
-	s.mu.Lock()
-	hashes, next := s.index.page(cursor, nil)
-	s.mu.Unlock()
-	slices.Sort(hashes)
-	for batch := range slices.Chunk(slices.Compact(hashes), pageSlice) {
-		buf = s.export(batch, buf)
-	}
-	return buf, next
-}
-
-// export copies the live records that have one of hashes.
-func (s *shard) export(hashes []uint32, buf []Record) []Record {
-	var refs []ref
-	var shared []int // positions in buf
-	s.mu.Lock()
-	now := s.engine.clock.now()
-	for _, h := range hashes {
-		refs = s.index.all(h, refs[:0]) // first, because reclaiming moves slots
-		for _, r := range refs {
-			if live, rec := s.reclaimLocked(r, s.arena.at(r), h, now); live != 0 {
-				copied, large := s.exportLocked(live, rec, now)
-				if large {
-					shared = append(shared, len(buf))
-				}
-				buf = append(buf, copied)
-			}
-		}
-	}
-	s.mu.Unlock()
-	for _, i := range shared {
-		buf[i].Response.clone(nil)
-	}
-	return buf
 }
 
 // close drops everything and wakes all who wait.
