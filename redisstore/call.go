@@ -1,0 +1,103 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// settleTimeout bounds a call that settles a claim. Nothing else ends such a call, since it is detached from
+// the caller's context.
+const settleTimeout = 5 * time.Second
+
+// settle runs an action of an owner, who may have left already.
+func (s *Store) settle(ctx context.Context, a *action, key string, args ...string) (string, error) {
+	return s.call(bounded{ctx, time.Now().Add(settleTimeout)}, a, key, args...)
+}
+
+// bounded is a context with the values of another one and a deadline of its own, at which it is not done: clients give
+// the deadline to the connection, and the timer that it would take besides costs as much as a tenth of a call.
+type bounded struct {
+	context.Context //nolint:containedctx // that is what it is for
+
+	end time.Time
+}
+
+func (b bounded) Deadline() (time.Time, bool) { return b.end, true }
+func (b bounded) Done() <-chan struct{}       { return nil }
+func (b bounded) Err() error                  { return nil }
+
+// call has the server run an action, and with MinReplicas its replicas hear of it.
+func (s *Store) call(ctx context.Context, a *action, key string, args ...string) (text string, err error) {
+	if s.cfg.MinReplicas == 0 || a == lookup {
+		text, err = run(ctx, s.adapter, a, key, args...)
+	} else {
+		text, err = s.replicate(ctx, a, key, args)
+	}
+	switch {
+	case err == nil:
+		return text, nil
+	case ctx.Err() != nil:
+		return "", context.Cause(ctx)
+	default:
+		return "", fmt.Errorf("redisstore: %s: %w", a.name, err)
+	}
+}
+
+// replicate tries twice, because on a single connection nobody else makes good for its loss.
+func (s *Store) replicate(ctx context.Context, a *action, key string, args []string) (text string, err error) {
+	for range 2 {
+		text, err = s.replicateOnce(ctx, a, key, args)
+		if err == nil || errors.Is(err, ErrReplicas) || ctx.Err() != nil {
+			break
+		}
+	}
+	return text, err
+}
+
+// replicateOnce runs an action on one connection and has the server wait there for its replicas, because WAIT is about
+// what its own connection wrote.
+func (s *Store) replicateOnce(ctx context.Context, a *action, key string, args []string) (text string, err error) {
+	err = s.adapter.Pinned(ctx, key, func(c Conn) error {
+		if text, err = run(ctx, c, a, key, args...); err != nil || text != "K" && text[0] != 'c' {
+			return err
+		}
+		timeout := s.cfg.ReplicaTimeout
+		if end, ok := ctx.Deadline(); ok {
+			timeout = min(timeout, time.Until(end))
+		}
+		timeout = max(timeout, time.Millisecond) // servers count in ms, and take zero for ever
+		var n int
+		if n, err = c.Wait(ctx, s.cfg.MinReplicas, timeout); err == nil && n < s.cfg.MinReplicas {
+			err = fmt.Errorf("%w: %d of %d have it after %v", ErrReplicas, n, s.cfg.MinReplicas, timeout)
+		}
+		return err
+	})
+	return text, err
+}
+
+// undo gives up the claim of a Begin that failed: it may have been granted, or will be when the server comes to it, as
+// a client that is told to hurry leaves its command on the way. If it is never found it was not granted, or is free when
+// its lease has run out.
+func (s *Store) undo(ctx context.Context, key string, nonce uint64) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*settleTimeout)
+	started := s.crew.tryRun(func(closing context.Context) {
+		defer cancel()
+		context.AfterFunc(closing, cancel)
+		for _, pause := range [...]time.Duration{0, 10 * time.Millisecond, 100 * time.Millisecond, time.Second} {
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+				return
+			}
+			text, err := run(ctx, s.adapter, abandon, key, s.gone.abandon('n', nonce))
+			if err == nil && text == "K" {
+				return
+			}
+		}
+	})
+	if !started {
+		cancel()
+	}
+}

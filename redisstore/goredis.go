@@ -1,0 +1,202 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
+)
+
+// pingEvery is how long a subscription is silent before it is tested: a line may go dead without a word.
+const pingEvery = 5 * time.Second
+
+// goRedis is the [Adapter] of go-redis.
+type goRedis struct {
+	client redis.UniversalClient
+	runner processor
+}
+
+// A processor is what sends commands: a client, or one connection of it.
+type processor interface {
+	Process(ctx context.Context, cmd redis.Cmder) error
+}
+
+func newGoRedis(client redis.UniversalClient) goRedis {
+	if heeds(client) {
+		return goRedis{client, client}
+	}
+	return goRedis{client, patient{client}}
+}
+
+// heeds tells whether a client heeds deadlines of contexts. By default those of go-redis don't: on a line that went
+// dead they sit through all of their timeouts and retries.
+func heeds(client redis.UniversalClient) bool {
+	switch client := client.(type) {
+	case *redis.Client:
+		return client.Options().ContextTimeoutEnabled
+	case *redis.ClusterClient:
+		return client.Options().ContextTimeoutEnabled
+	case *redis.Ring:
+		return client.Options().ContextTimeoutEnabled
+	default:
+		return false
+	}
+}
+
+// patient is for clients that have no such copy. Its calls wait in a goroutine of their own, which ends when the
+// client says so.
+type patient struct{ client processor }
+
+// Process sends a copy of cmd, since the client may still write to it when the caller has left.
+func (p patient) Process(ctx context.Context, cmd redis.Cmder) error {
+	end, ends := ctx.Deadline()
+	switch {
+	case ctx.Done() != nil:
+	case !ends:
+		return p.client.Process(ctx, cmd)
+	default:
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, end)
+		defer cancel()
+	}
+	own := redis.NewCmd(ctx, cmd.Args()...)
+	own.SetFirstKeyPos(3)
+	done := make(chan error, 1)
+	go func() { done <- p.client.Process(ctx, own) }()
+	select {
+	case err := <-done:
+		cmd.(*redis.Cmd).SetVal(own.Val())
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Run implements [Runner]. That scripts are sent again when a connection is lost is go-redis's own doing.
+func (g goRedis) Run(ctx context.Context, script *Script, key string, args ...string) (string, error) {
+	return eval(ctx, g.runner, script, key, args)
+}
+
+func eval(ctx context.Context, p processor, script *Script, key string, args []string) (string, error) {
+	text, err := evalWith(ctx, p, "evalsha", script.SHA, key, args)
+	if err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT") {
+		return evalWith(ctx, p, "eval", script.Text, key, args)
+	}
+	return text, err
+}
+
+func evalWith(ctx context.Context, p processor, verb, script, key string, args []string) (string, error) {
+	all := make([]any, 4, 4+len(args))
+	all[0], all[1], all[2], all[3] = verb, script, 1, key
+	for _, arg := range args {
+		all = append(all, arg)
+	}
+	cmd := redis.NewCmd(ctx, all...)
+	cmd.SetFirstKeyPos(3)
+	if err := p.Process(ctx, cmd); err != nil {
+		return "", err
+	}
+	return cmd.Text()
+}
+
+// Pinned implements [Adapter].
+func (g goRedis) Pinned(ctx context.Context, key string, fn func(Conn) error) error {
+	node, err := g.node(ctx, key)
+	if err != nil {
+		return err
+	}
+	conn := node.Conn()
+	defer func() { _ = conn.Close() }()
+	err = fn(pinned{conn})
+	if cluster, ok := g.client.(*redis.ClusterClient); ok && err != nil && strings.HasPrefix(err.Error(), "MOVED") {
+		// The slot has another node now. The next call is to find it.
+		cluster.ReloadState(ctx)
+	}
+	return err
+}
+
+// node returns the client of the server that has the key.
+func (g goRedis) node(ctx context.Context, key string) (*redis.Client, error) {
+	switch client := g.client.(type) {
+	case *redis.Client:
+		return client, nil
+	case *redis.ClusterClient:
+		return client.MasterForKey(ctx, key)
+	case *redis.Ring:
+		return client.GetShardClientForKey(key)
+	default:
+		return nil, fmt.Errorf("redisstore: Config.MinReplicas needs a *redis.Client, *redis.ClusterClient or *redis.Ring, not a %T", client)
+	}
+}
+
+// pinned is the [Conn] of go-redis. Its connection is not replaced when it is lost.
+type pinned struct{ conn *redis.Conn }
+
+// Run implements [Runner].
+func (p pinned) Run(ctx context.Context, script *Script, key string, args ...string) (string, error) {
+	return eval(ctx, p.conn, script, key, args)
+}
+
+// Wait implements [Conn].
+func (p pinned) Wait(ctx context.Context, replicas int, timeout time.Duration) (int, error) {
+	n, err := p.conn.Wait(ctx, replicas, timeout).Result()
+	return int(n), err
+}
+
+// Info implements [Adapter].
+func (g goRedis) Info(ctx context.Context) (string, error) {
+	return g.client.Info(ctx, "memory").Result()
+}
+
+// Subscribe implements [Adapter]. The servers of a Ring know nothing of each other, so each is listened to.
+func (g goRedis) Subscribe(ctx context.Context, channel string, ready func(), message func(string)) error {
+	ring, ok := g.client.(*redis.Ring)
+	if !ok {
+		return receive(ctx, g.client.Subscribe(ctx, channel), ready, message)
+	}
+	all, ctx := errgroup.WithContext(ctx)
+	for _, shard := range ring.GetShardClients() {
+		all.Go(func() error { return receive(ctx, shard.Subscribe(ctx, channel), ready, message) })
+	}
+	return all.Wait()
+}
+
+// receive reads until ctx is done or the line is lost. It does not use the channel that go-redis offers, which
+// drops what is not read quickly, and connects again without saying so.
+func receive(ctx context.Context, sub *redis.PubSub, ready func(), message func(string)) error {
+	stop := context.AfterFunc(ctx, func() { _ = sub.Close() }) // it ends a read that ctx does not
+	defer func() {
+		stop()
+		_ = sub.Close()
+	}()
+	for tested := false; ; {
+		got, err := sub.ReceiveTimeout(ctx, pingEvery)
+		if err != nil && !tested && ctx.Err() == nil && isTimeout(err) {
+			tested, err = true, sub.Ping(ctx)
+		} else {
+			tested = false
+		}
+		switch got := got.(type) {
+		case *redis.Subscription:
+			ready()
+		case *redis.Message:
+			message(got.Payload)
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func isTimeout(err error) bool {
+	var network net.Error
+	return errors.As(err, &network) && network.Timeout()
+}

@@ -1,0 +1,37 @@
+-- What scripts share that change a record for its owner or an operator.
+-- NOBODY is the nonce of what no Begin may take for its own claim.
+local NOBODY = '\0\0\0\0\0\0\0\0'
+
+-- held tells whether the key is taken: by a response, or by a claim whose lease runs or that leaves it unknown.
+local function held(m)
+	local state, till = string.sub(m, 1, 1), struct.unpack('>I8', m, 50)
+	return state == 'd' or state == 'e' and now < till or state == 'c' and now < till + unknown
+end
+
+-- highest returns the highest token granted, of a record and another token.
+local function highest(m, token)
+	local last = string.sub(m, 34, 41)
+	if struct.unpack('>I8', token) > struct.unpack('>I8', last) then
+		return token
+	end
+	return last
+end
+
+-- free leaves nothing but who may still come back, and the tokens.
+local function free(m)
+	redis.call('HSET', key, 'm', 'f' .. NOBODY .. string.sub(m, 10, 49) .. NOBODY)
+	redis.call('HDEL', key, 'b')
+	redis.call('PEXPIRE', key, stay)
+end
+
+-- wake tells the instances in waiting, each on its own channel, to look at the key. It is a hint: where the
+-- user may not publish, callers look by themselves a little later.
+local function wake(waiting)
+	if not waiting then
+		return
+	end
+	redis.call('HDEL', key, 'w')
+	for channel in string.gmatch(waiting, '%S+') do
+		redis.pcall('PUBLISH', channel, key)
+	end
+end

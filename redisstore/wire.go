@@ -1,0 +1,186 @@
+package redisstore
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/seed-5bb5eb37/idem"
+)
+
+// errReply is returned for what no script of this version replies: another program wrote to the key.
+var errReply = errors.New("redisstore: malformed reply")
+
+const (
+	// maxDuration is the longest duration that is sent, some 100 years: added to the time of day it is still
+	// exact as one of Lua's numbers.
+	maxDuration = 100 * 365 * 24 * time.Hour
+
+	// minStay is how long a record is kept at least, though it may count for less. As long as it is there tokens
+	// grow, even if the server's clock is set back or another server takes over whose clock is behind.
+	minStay = time.Minute
+
+	// recordSize is the size of the record's field m; lua/record.lua has its layout.
+	recordSize    = 57
+	atFingerprint = 9
+	atToken       = 25
+	atSince       = 41
+)
+
+// A span is how long something counts, as scripts take it.
+type span struct {
+	d      time.Duration
+	packed string // how long, how long the key is then unknown, how long the record stays: what ARGV[1] begins with
+	done   byte   // state of a response with this TTL: 'd' when the record ends with it, and 'e' when it stays longer
+}
+
+// newSpan returns the span of something that counts for d, after which its record has a meaning for a while yet.
+// unknown is for how long keys of the store are unknown.
+func newSpan(d, while, unknown time.Duration) span {
+	s := span{d: d, done: 'd'}
+	d = min(d, maxDuration)
+	life := d + while
+	if life < minStay {
+		life, s.done = minStay, 'e'
+	}
+	b := make([]byte, 0, 3*8)
+	// Rounded up: what was asked for is not cut short, and what is above zero stays so.
+	b = binary.BigEndian.AppendUint64(b, ceil(d, time.Microsecond))
+	b = binary.BigEndian.AppendUint64(b, ceil(unknown, time.Microsecond))
+	// Servers reckon from the ms that runs. No record may end too soon by that.
+	b = binary.BigEndian.AppendUint64(b, ceil(life, time.Millisecond)+1)
+	s.packed = string(b)
+	return s
+}
+
+func ceil(d, unit time.Duration) uint64 { return uint64((d + unit - 1) / unit) }
+
+// The first argument of scripts, by what comes after the span.
+
+func (s *span) begin(nonce uint64, fingerprint idem.Fingerprint) string {
+	b := append(make([]byte, 0, 48), s.packed...)
+	b = binary.BigEndian.AppendUint64(b, nonce)
+	return string(append(b, fingerprint[:]...))
+}
+
+func (s *span) owner(fingerprint idem.Fingerprint, token uint64, state ...byte) string {
+	b := append(make([]byte, 0, 49), s.packed...)
+	b = append(b, fingerprint[:]...)
+	b = binary.BigEndian.AppendUint64(b, token)
+	return string(append(b, state...))
+}
+
+func (s *span) abandon(kind byte, tokenOrNonce uint64) string {
+	b := append(make([]byte, 0, 33), s.packed...)
+	return string(binary.BigEndian.AppendUint64(append(b, kind), tokenOrNonce))
+}
+
+// A response is kept as status (4 bytes), flags (1), length of the header (4), header, body. Servers don't look
+// into it.
+const (
+	responseHead = 9
+
+	flagFailed    = 1
+	flagTruncated = 2
+)
+
+func packResponse(r *idem.Response) string {
+	var head [responseHead]byte
+	binary.BigEndian.PutUint32(head[:], uint32(int32(r.Status)))
+	if r.Failed {
+		head[4] |= flagFailed
+	}
+	if r.Truncated {
+		head[4] |= flagTruncated
+	}
+	binary.BigEndian.PutUint32(head[5:], uint32(len(r.Header)))
+	// A builder, since its string is not copied once more.
+	var b strings.Builder
+	b.Grow(len(head) + len(r.Header) + len(r.Body))
+	b.Write(head[:])
+	b.Write(r.Header)
+	b.Write(r.Body)
+	return b.String()
+}
+
+// unpackResponse appends header and body to buf[:0] and has r share them.
+func unpackResponse(text string, buf []byte, r *idem.Response) error {
+	if len(text) < responseHead {
+		return fmt.Errorf("%w: response of %d bytes", errReply, len(text))
+	}
+	header := int(uint32At(text, 5))
+	if header > len(text)-responseHead {
+		return fmt.Errorf("%w: response of %d bytes with a header of %d", errReply, len(text), header)
+	}
+	r.Status = int(int32(uint32At(text, 0)))
+	r.Failed = text[4]&flagFailed != 0
+	r.Truncated = text[4]&flagTruncated != 0
+	buf = append(buf[:0], text[responseHead:]...)
+	// The header must not grow into the body.
+	r.Header, r.Body = buf[:header:header], buf[header:]
+	return nil
+}
+
+// outcome turns a reply of begin into what [Store.Begin] returns.
+func outcome(text string, req *idem.Request, key string, lease time.Duration) (out idem.Outcome, err error) {
+	switch verdict := text[0]; {
+	case verdict == 'c' && len(text) == recordSize:
+		out.State, out.Remaining = idem.Fresh, lease
+		out.Claim = idem.Claim{Scope: req.Scope, Key: req.Key, Fingerprint: req.Fingerprint, Token: token(uint64At(text, atToken), key)}
+	case (verdict == 'd' || verdict == 'e') && len(text) >= recordSize:
+		out.State = idem.Replay
+		out.Response.StoredAt = timeAt(text, atSince)
+		err = unpackResponse(text[recordSize:], req.Buf, &out.Response)
+	case verdict == 'P' && len(text) == 1+8:
+		out.State, out.Remaining = idem.InProgress, microsAt(text, 1)
+	case text == "M":
+		out.State = idem.Mismatch
+	case text == "U":
+		out.State = idem.Unknown
+	default:
+		err = fmt.Errorf("%w: %.20q", errReply, text)
+	}
+	return out, err
+}
+
+// record turns a reply of lookup other than "there is none" into what [Store.Lookup] returns.
+func record(text, key string, rec *idem.Record) error {
+	const head = 1 + 8
+	if len(text) < head+recordSize {
+		return fmt.Errorf("%w: %.20q", errReply, text)
+	}
+	m := text[head:]
+	copy(rec.Fingerprint[:], m[atFingerprint:])
+	rec.Token = token(uint64At(m, atToken), key)
+	rec.Since = timeAt(m, atSince)
+	rec.Remaining = microsAt(text, 1)
+	switch text[0] {
+	case 'P':
+		rec.State = idem.InProgress
+	case 'U':
+		rec.State = idem.Unknown
+	case 'R':
+		rec.State = idem.Replay
+		rec.Response.StoredAt = rec.Since
+		return unpackResponse(m[recordSize:], nil, &rec.Response)
+	default:
+		return fmt.Errorf("%w: %.20q", errReply, text)
+	}
+	return nil
+}
+
+func timeAt(text string, i int) time.Time { return time.UnixMicro(int64(uint64At(text, i))) }
+
+func microsAt(text string, i int) time.Duration {
+	return time.Duration(min(uint64At(text, i), ceil(2*maxDuration, time.Microsecond))) * time.Microsecond
+}
+
+func uint64At(text string, i int) uint64 {
+	return uint64(uint32At(text, i))<<32 | uint64(uint32At(text, i+4))
+}
+
+func uint32At(text string, i int) uint32 {
+	return uint32(text[i])<<24 | uint32(text[i+1])<<16 | uint32(text[i+2])<<8 | uint32(text[i+3])
+}
