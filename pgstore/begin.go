@@ -1,0 +1,216 @@
+package pgstore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/seed-5bb5eb37/idem"
+	"github.com/seed-5bb5eb37/idem/internal/waitroom"
+)
+
+// graceTime is how long a Begin whose caller has left is given to end by itself. Only then is it known whether it made a
+// claim that has to be given back.
+const graceTime = 2 * time.Second
+
+// errBusy is what a Begin ends with that others were ahead of every time.
+var errBusy = errors.New("pgstore: key changed hands each time it was looked at")
+
+// Begin implements [idem.Store]. It is one round trip, unless other callers begin the same key in the same instant.
+func (s *Store) Begin(ctx context.Context, req idem.Request) (idem.Outcome, error) {
+	if err := s.checkBegin(ctx, &req); err != nil {
+		return idem.Outcome{}, err
+	}
+	if req.Wait {
+		return s.wait(ctx, &req)
+	}
+	return s.begin(ctx, &req, newNonce())
+}
+
+func (s *Store) checkBegin(ctx context.Context, req *idem.Request) error {
+	if err := s.check(ctx, req.Scope, req.Key); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if req.Lease < 0 {
+		return fmt.Errorf("pgstore: Request.Lease is %v, want zero or more", req.Lease)
+	}
+	req.Lease = orDefault(req.Lease, s.cfg.Lease)
+	return nil
+}
+
+// newNonce returns what a Begin knows its own claim by when it has to be sent again. Zero is nobody's.
+func newNonce() int64 {
+	for {
+		if n := rand.Int64(); n != 0 {
+			return n
+		}
+	}
+}
+
+// wait is Begin of a caller that waits for its turn. All callers that wait for a key share their looks.
+func (s *Store) wait(ctx context.Context, req *idem.Request) (idem.Outcome, error) {
+	// Before the first look: what happens after that look is hinted at.
+	unexpect := s.expect(req.Scope, req.Key)
+	defer unexpect()
+	buf, nonce := req.Buf, newNonce()
+	req.Buf = nil // a response that all share must not lie in the buffer of one
+	key := waitroom.Key{Scope: req.Scope, Key: req.Key, Fingerprint: req.Fingerprint}
+	out, err := s.room.Wait(ctx, key, func(ctx context.Context, _ int) waitroom.Look[idem.Outcome] {
+		out, err := s.begin(ctx, req, nonce)
+		look := waitroom.Look[idem.Outcome]{Result: out, Err: err, Verdict: waitroom.Everyones}
+		switch out.State {
+		case idem.InProgress:
+			look.Verdict, look.After = waitroom.Again, out.Remaining
+		case idem.Fresh:
+			look.Verdict = waitroom.Mine
+		default:
+		}
+		return look
+	})
+	switch {
+	case errors.Is(err, waitroom.ErrCrowded):
+		req.Buf = buf
+		return s.begin(ctx, req, nonce)
+	case errors.Is(err, waitroom.ErrClosed):
+		return idem.Outcome{}, idem.ErrClosed
+	case out.State == idem.Replay:
+		fill(&out.Response, buf, out.Response.Header, out.Response.Body)
+	}
+	return out, err
+}
+
+// begin asks until it is told. It answers as Begin without Wait does.
+func (s *Store) begin(ctx context.Context, req *idem.Request, nonce int64) (idem.Outcome, error) {
+	args := s.beginArgs(req, nonce)
+	var tries retrier
+	for {
+		out, err := s.ask(ctx, req, args)
+		switch {
+		case err == nil:
+			return out, nil
+		case errors.Is(err, errBusy):
+			if !tries.conflict(ctx) {
+				return idem.Outcome{}, failed(ctx, err)
+			}
+		case !tries.again(ctx, err):
+			return idem.Outcome{}, failed(ctx, err)
+		}
+	}
+}
+
+func (s *Store) beginArgs(req *idem.Request, nonce int64) []any {
+	lease, hold := micros(req.Lease), micros(s.hold())
+	return []any{
+		escape(req.Scope), escape(req.Key), req.Fingerprint[:], nonce, lease, hold, lease + micros(s.cfg.TTL),
+	}
+}
+
+// ask runs Begin's statement once. When ctx ends meanwhile, it returns, but the statement goes on: to interrupt it
+// would break the connection, and leave open whether there is a claim now, which nobody knows of.
+func (s *Store) ask(ctx context.Context, req *idem.Request, args []any) (idem.Outcome, error) {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return idem.Outcome{}, err
+	}
+	a := &asking{conn: conn, done: make(chan error, 1)}
+	a.ctx, a.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	go func() { a.done <- a.run(s.queries.begin, args) }()
+	select {
+	case err := <-a.done:
+		defer a.close()
+		if err != nil {
+			return idem.Outcome{}, err
+		}
+		return readBegin(a.rows, req)
+	case <-ctx.Done():
+		giveBack := func() { s.giveBack(a, req.Scope, req.Key) }
+		if !s.spawn(giveBack) {
+			a.cancel() // nobody waits for the rest any more
+			go giveBack()
+		}
+		return idem.Outcome{}, context.Cause(ctx)
+	}
+}
+
+// An asking is a statement of Begin under way. A goroutine sends it and waits for the first row; from then on it
+// belongs to whoever received from done.
+type asking struct {
+	conn   *pgxpool.Conn
+	ctx    context.Context //nolint:containedctx // the statement's, which must outlive the caller's
+	cancel context.CancelFunc
+	done   chan error
+	rows   pgx.Rows // at the first row, or at the end if there is none
+}
+
+func (a *asking) run(query string, args []any) (err error) {
+	if a.rows, err = a.conn.Query(a.ctx, query, args...); err != nil {
+		return err
+	}
+	if !a.rows.Next() {
+		return a.rows.Err()
+	}
+	return nil
+}
+
+func (a *asking) close() {
+	if a.rows != nil {
+		a.rows.Close()
+	}
+	a.conn.Release()
+	a.cancel()
+}
+
+// giveBack waits for a statement whose caller has left, and abandons what it claimed, so that the key is not stuck for
+// a lease. A statement that goes on for too long is interrupted; then the lease has to run out.
+func (s *Store) giveBack(a *asking, scope, key string) {
+	timer := time.AfterFunc(graceTime, a.cancel)
+	defer timer.Stop()
+	err := <-a.done
+	var out idem.Outcome
+	if err == nil {
+		out, err = readBegin(a.rows, &idem.Request{})
+	}
+	a.close()
+	if err != nil || out.State != idem.Fresh {
+		return
+	}
+	claim := idem.Claim{Scope: scope, Key: key, Token: out.Claim.Token}
+	if err := s.abandon(context.Background(), claim); err != nil {
+		s.cfg.Logger.Warn("pgstore: the claim of a caller that left stays until its lease runs out", "error", err)
+	}
+}
+
+// readBegin turns the row that rows is at into an outcome. errBusy: another caller was quicker.
+func readBegin(rows pgx.Rows, req *idem.Request) (idem.Outcome, error) {
+	var r record
+	if err := r.scan(rows); err != nil {
+		return idem.Outcome{}, err
+	}
+	switch {
+	case r.fingerprint == nil && !r.token.Valid:
+		return idem.Outcome{}, errBusy
+	case r.fingerprint == nil:
+		claim := idem.Claim{Scope: req.Scope, Key: req.Key, Token: uint64(r.token.Int64), Fingerprint: req.Fingerprint}
+		return idem.Outcome{State: idem.Fresh, Claim: claim, Remaining: req.Lease}, nil
+	case !bytes.Equal(r.fingerprint, req.Fingerprint[:]):
+		return idem.Outcome{State: idem.Mismatch}, nil
+	}
+	out := idem.Outcome{State: r.state()}
+	switch out.State {
+	case idem.InProgress:
+		out.Remaining = r.until(r.leaseUntil.Time)
+	case idem.Replay:
+		out.Response = r.response(req.Buf)
+	default:
+	}
+	return out, nil
+}

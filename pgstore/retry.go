@@ -1,0 +1,116 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/puddle/v2"
+)
+
+const (
+	// maxConflicts bounds how often a statement is run again that lost to another transaction. Each time one of them
+	// gets on, so this many are not met but by accident; the bound is there against a server that lies.
+	maxConflicts = 100
+
+	// maxBreaks bounds how often a statement is run again whose connection broke. It covers a connection that died
+	// while it was idle, or with a reply on it, not a server that is gone: that is an error, at once.
+	maxBreaks = 3
+
+	// calmConflicts is how many conflicts are met with no pause.
+	calmConflicts = 2
+
+	longestPause = 50 * time.Millisecond
+)
+
+// SQLSTATEs, see appendix A of Postgres' manual.
+const (
+	serializationFailure = "40001"
+	deadlockDetected     = "40P01"
+	undefinedTable       = "42P01"
+	undefinedSchema      = "3F000"
+	undefinedFunction    = "42883"
+	crashShutdown        = "57P02"
+	adminShutdown        = "57P01"
+	connectionException  = "08" // the class; what poolers call a server that they have lost
+)
+
+// A retrier counts what failed. Every statement that goes through one may be carried out twice.
+type retrier struct{ conflicts, breaks int }
+
+// again tells whether to run a statement again that ended with err, having paused for as long as is apt.
+func (r *retrier) again(ctx context.Context, err error) bool {
+	switch {
+	case ctx.Err() != nil:
+		return false
+	case isConflict(err):
+		return r.conflict(ctx)
+	case isBroken(err):
+		r.breaks++
+		return r.breaks <= maxBreaks && pause(ctx, time.Duration(r.breaks)*10*time.Millisecond)
+	}
+	return false
+}
+
+// conflict is again for a statement that another one got ahead of.
+func (r *retrier) conflict(ctx context.Context) bool {
+	r.conflicts++
+	if r.conflicts <= calmConflicts {
+		return ctx.Err() == nil
+	}
+	return r.conflicts <= maxConflicts && pause(ctx, min(time.Millisecond<<min(r.conflicts, 10), longestPause))
+}
+
+// pause sleeps for d/2 to d, so that those that met part. It returns false when ctx ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d/2 + rand.N(d/2))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// isConflict reports whether err says that the transaction lost to another one and may be run again.
+func isConflict(err error) bool {
+	state := sqlState(err)
+	return state == serializationFailure || state == deadlockDetected
+}
+
+// isBroken reports whether err is about the connection and not about the statement, which may have been carried out
+// or not.
+func isBroken(err error) bool {
+	switch state := sqlState(err); {
+	case state == adminShutdown, state == crashShutdown, strings.HasPrefix(state, connectionException):
+		return true
+	case state != "", errors.Is(err, puddle.ErrClosedPool):
+		return false
+	}
+	return err != nil
+}
+
+// sqlState returns what the server called the error, or nothing if it did not come from there.
+func sqlState(err error) string {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return pg.Code
+	}
+	return ""
+}
+
+// failed is how err, which a statement ended with, is reported.
+func failed(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	switch sqlState(err) {
+	case undefinedTable, undefinedSchema, undefinedFunction:
+		return fmt.Errorf("pgstore: the schema is not what it should be, run pgstore.Migrate: %w", err)
+	}
+	return fmt.Errorf("pgstore: %w", err)
+}
