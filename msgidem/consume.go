@@ -1,0 +1,145 @@
+package msgidem
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+)
+
+// stuckAfter is how long Run waits for handlers whose contexts have ended.
+const stuckAfter = 5 * time.Second
+
+// Run handles what src delivers, Config.Workers messages at a time, until ctx ends or src does. Then it takes
+// no more and returns when what it has in hand is settled: handlers go on as if nothing had happened, for
+// Config.DrainTimeout at most; duplicates that wait are given back at once.
+//
+// It returns nil after the end of ctx and after [io.EOF]; the error with which src failed; [ErrStuck] when
+// handlers did not heed the end of their contexts. Several sources may be run at a time.
+func (h *Handler) Run(ctx context.Context, src Source) error {
+	if ctx == nil || src == nil {
+		return errors.New("msgidem: nil context or source")
+	}
+	take, stop := context.WithCancel(ctx)
+	defer stop()
+	work, kill := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer kill(nil)
+	c := &consumer{Handler: h, src: src, stop: stop, turn: newTurn()}
+	c.workers.Add(h.cfg.Workers)
+	for range h.cfg.Workers {
+		go c.work(work, take)
+	}
+	drained := make(chan struct{})
+	go func() {
+		c.workers.Wait()
+		close(drained)
+	}()
+	select {
+	case <-drained:
+		return c.err
+	case <-take.Done():
+	}
+	if within(drained, h.cfg.DrainTimeout) {
+		return c.err
+	}
+	kill(ErrStopped)
+	if within(drained, stuckAfter) {
+		return c.err
+	}
+	return fmt.Errorf("%w: %d of them", ErrStuck, h.counters.running.Load())
+}
+
+// within reports whether done is closed before d is over.
+func within(done <-chan struct{}, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// A consumer is one call of Run.
+type consumer struct {
+	*Handler
+	src     Source
+	stop    context.CancelFunc // takes no more
+	workers sync.WaitGroup
+
+	// turn is the right to ask the source. Workers take it themselves, so there is no goroutine that fetches,
+	// and no delivery that was fetched and that nobody has begun with.
+	turn *turn
+	err  error // why the source ended, unless in good order; set by who had the last turn
+}
+
+// work handles messages until there are no more. A handler that ends the goroutine is given another one.
+func (c *consumer) work(ctx, take context.Context) {
+	over := false
+	defer func() {
+		if over {
+			c.workers.Done()
+		} else {
+			go c.work(ctx, take)
+		}
+	}()
+	for {
+		d, ok := c.next(take)
+		if !ok {
+			over = true
+			return
+		}
+		c.deliver(ctx, take, d)
+	}
+}
+
+// deliver handles one delivery. If the broker can't deliver it again it is kept in hand and handled again.
+func (c *consumer) deliver(ctx, take context.Context, d Delivery) {
+	for {
+		out := c.handle(ctx, take, d)
+		if out.Result != Retried || d.Can().Has(CanNak) {
+			return
+		}
+		j := &job{Handler: c.Handler, d: d, m: d.Message(), can: d.Can(), parent: ctx, stop: take}
+		if !j.hold(out.Delay) {
+			return
+		}
+	}
+}
+
+// next returns the next delivery, or false when there will be none.
+func (c *consumer) next(take context.Context) (Delivery, bool) {
+	if !c.turn.take() {
+		return nil, false
+	}
+	d, err := c.fetch(take)
+	if err == nil {
+		c.turn.give()
+		return d, true
+	}
+	if take.Err() == nil && !errors.Is(err, io.EOF) {
+		c.err = err
+		c.stop()
+	}
+	c.turn.close()
+	return nil, false
+}
+
+// fetch asks the source. One that panics has failed.
+func (c *consumer) fetch(take context.Context) (d Delivery, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = (&job{Handler: c.Handler, parent: take}).panicked("source", v)
+		}
+	}()
+	if take.Err() != nil {
+		return nil, context.Cause(take)
+	}
+	if d, err = c.src.Next(take); err == nil && d == nil {
+		err = errors.New("msgidem: source returned no delivery and no error")
+	}
+	return d, err
+}

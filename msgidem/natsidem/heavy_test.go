@@ -1,0 +1,21 @@
+package natsidem_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-5bb5eb37/idem/msgidem/natsidem"
+)
+
+// The client notices after two missing heartbeats, half a minute in all.
+func TestHeavySourceFailsWhenItsConsumerWasDeletedUnnoticed(t *testing.T) {
+	b := startBroker(t)
+	src, err := natsidem.New(t.Context(), b.consumer("a", time.Minute), natsidem.Config{})
+	require.NoError(t, err)
+	require.NoError(t, b.deleted("a"), "before the source asked for anything")
+	_, err = src.Next(t.Context())
+	require.ErrorIs(t, err, jetstream.ErrConsumerNotFound)
+}
