@@ -54,6 +54,18 @@ func TestPermanentFailureIsRecorded(t *testing.T) {
 	}
 }
 
+func TestIsPermanent(t *testing.T) {
+	mark := idem.Permanent(errBoom)
+	for _, err := range []error{mark, fmt.Errorf("charge: %w", mark), errors.Join(io.EOF, mark)} {
+		require.True(t, idem.IsPermanent(err), "%v", err)
+	}
+	_, failed := idem.Do(t.Context(), openEngine(t, idem.Config{}), order, failing(mark))
+	require.ErrorIs(t, failed, errBoom)
+	for _, err := range []error{nil, errBoom, failed, fmt.Errorf("charge: %w", failed)} {
+		require.False(t, idem.IsPermanent(err), "%v", err)
+	}
+}
+
 func TestPermanentFailure(t *testing.T) {
 	t.Run("of nil is nil", func(t *testing.T) {
 		require.NoError(t, idem.Permanent(nil))

@@ -84,18 +84,19 @@ func Permanent(err error) error {
 	return &permanentError{err}
 }
 
-// isPermanent looks for the mark in err's tree, but not below a FailedError: the failure of an operation
-// that fn itself ran through Do says nothing about fn's own, whether it was replayed or not.
-func isPermanent(err error) bool {
+// IsPermanent reports whether err is marked by [Permanent]. It looks in err's whole tree, but not below a
+// [*FailedError]: the failure of an operation that a function itself ran through [Do] says nothing about the
+// function's own, whether it was replayed or not.
+func IsPermanent(err error) bool {
 	switch e := err.(type) { //nolint:errorlint // this walks the tree itself, to stop where errors.As would not
 	case *permanentError:
 		return true
 	case *FailedError:
 		return false
 	case interface{ Unwrap() error }:
-		return isPermanent(e.Unwrap())
+		return IsPermanent(e.Unwrap())
 	case interface{ Unwrap() []error }:
-		return slices.ContainsFunc(e.Unwrap(), isPermanent)
+		return slices.ContainsFunc(e.Unwrap(), IsPermanent)
 	default:
 		return false
 	}
@@ -215,7 +216,7 @@ func run(ctx context.Context, store Store, lease time.Duration, out Outcome, fn 
 
 	resp, err = fn(ctx, out.Claim)
 	if err != nil {
-		if !isPermanent(err) {
+		if !IsPermanent(err) {
 			return resp, err
 		}
 		resp.Failed, resp.Body = true, []byte(err.Error())

@@ -43,7 +43,7 @@ func (j *job) settle(err error) {
 		j.counters.claimsLost.Add(1)
 		j.release()
 		j.leave(fmt.Errorf("%w: %w", idem.ErrClaimLost, err))
-	case isPermanent(err):
+	case idem.IsPermanent(err):
 		j.bury(err)
 	case errors.Is(context.Cause(j.parent), ErrStopped): // its failure is ours
 		j.release()
@@ -142,9 +142,7 @@ func (j *job) bury(reason error) {
 		return
 	}
 	if j.claim.Token != 0 {
-		resp := failureOf(reason)
-		resp.TTL = j.cfg.TTL
-		err := j.complete(resp)
+		err := j.complete(idem.Response{Failed: true, Body: []byte(reason.Error()), TTL: j.cfg.TTL})
 		j.keeper.stop()
 		switch {
 		case errors.Is(err, idem.ErrClaimLost):
