@@ -83,16 +83,20 @@ BEGIN
 		-- Who has the claim already keeps its token: the answer to an earlier copy may have arrived after all. Anybody
 		-- else gets another one than that of excluded, which may be older than the row's.
 		token = CASE WHEN r.nonce = excluded.nonce THEN r.token ELSE nextval({{tokens}}) END,
-		created_at = clock_timestamp(), lease_until = clock_timestamp() + lease * microsecond,
-		expires_at = clock_timestamp() + (lease + hold) * microsecond, bucket = excluded.bucket,
+		created_at = clock_timestamp(),
+		-- One reading, so that a row that is to end with its lease does. The condition makes it one for each row, when
+		-- it is locked.
+		(lease_until, expires_at) = (SELECT now + lease * microsecond, now + (lease + hold) * microsecond
+			FROM clock_timestamp() AS now WHERE r.scope IS NOT NULL),
+		bucket = excluded.bucket,
 		completed_at = NULL, status = 0, truncated = false, header = '', body = ''
 	WHERE r.expires_at <= clock_timestamp() OR r.nonce = excluded.nonce
 	RETURNING r.token INTO granted;
 	IF granted IS NOT NULL AND clock_timestamp() > started + interval '100 ms' THEN
 		-- The insert had to wait for another transaction, which was rolled back then.
+		started := clock_timestamp();
 		UPDATE {{schema}}.records
-		SET created_at = clock_timestamp(), lease_until = clock_timestamp() + lease * microsecond,
-			expires_at = clock_timestamp() + (lease + hold) * microsecond
+		SET created_at = started, lease_until = started + lease * microsecond, expires_at = started + (lease + hold) * microsecond
 		WHERE scope = the_scope AND key = the_key;
 	END IF;
 	RETURN granted;

@@ -4,7 +4,9 @@
 --
 -- $1 scope   $2 key   $3 fingerprint   $4 nonce of this Begin   times in microseconds:
 -- $5 lease   $6 how long the outcome is unknown when the lease has run out   $7 how long the row may live
-SELECT token, fingerprint, completed_at, state = 'failed', status, truncated, header, body, lease_until, clock_timestamp() AS now
+SELECT token, fingerprint, completed_at, state = 'failed', status, truncated, header, body, lease_until,
+	-- The clock moves on, but a row that was there was: one that ends with its lease is never unknown.
+	least(clock_timestamp(), expires_at - interval '1 microsecond') AS now
 FROM {{schema}}.records
 WHERE scope = $1::text AND key = $2::text AND expires_at > clock_timestamp() AND nonce <> $4::bigint
 UNION ALL

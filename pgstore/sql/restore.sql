@@ -14,8 +14,8 @@ ON CONFLICT (scope, key) DO UPDATE SET
 	token = excluded.token, state = excluded.state, status = excluded.status, truncated = excluded.truncated,
 	header = excluded.header, body = excluded.body, nonce = 0, fingerprint = excluded.fingerprint,
 	created_at = clock_timestamp(),
-	lease_until = clock_timestamp() + {{micros "$9"}},
 	completed_at = CASE WHEN $4::text <> 'processing' THEN clock_timestamp() END,
-	expires_at = clock_timestamp() + {{micros "$10"}},
+	(lease_until, expires_at) = (
+		SELECT now + {{micros "$9"}}, now + {{micros "$10"}} FROM clock_timestamp() AS now WHERE r.scope IS NOT NULL),
 	bucket = excluded.bucket
 WHERE r.expires_at <= clock_timestamp()
