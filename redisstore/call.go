@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 )
 
@@ -38,11 +39,20 @@ func (s *Store) call(ctx context.Context, a *action, key string, args ...string)
 	switch {
 	case err == nil:
 		return text, nil
-	case ctx.Err() != nil:
+	case ended(ctx, err):
 		return "", context.Cause(ctx)
 	default:
 		return "", fmt.Errorf("redisstore: %s: %w", a.name, err)
 	}
+}
+
+// ended reports whether a call failed because ctx ended. A connection that was given the deadline of ctx may notice a
+// moment before ctx does that it has passed.
+func ended(ctx context.Context, err error) bool {
+	if end, ok := ctx.Deadline(); ok && errors.Is(err, os.ErrDeadlineExceeded) && time.Until(end) < time.Millisecond {
+		<-ctx.Done()
+	}
+	return ctx.Err() != nil
 }
 
 // replicate tries twice, because on a single connection nobody else makes good for its loss.

@@ -20,6 +20,9 @@ const defaultPrefetch = 64
 // lookAgain is the longest time that a delivery waits for a client that sleeps, see look.
 const lookAgain = 100 * time.Millisecond
 
+// checkEvery is how often a consumer that delivers nothing is asked about, see check.
+const checkEvery = 5 * time.Second
+
 // Config says how [New] reads a consumer. The zero Config works.
 type Config struct {
 	// ID returns the idempotency key of a message. It must name the logical message: the same each time that
@@ -76,6 +79,7 @@ type Source struct {
 	asked       context.Context //nolint:containedctx // what looking was made of
 	looking     context.Context //nolint:containedctx // see look
 	stopLooking context.CancelFunc
+	checked     time.Time // when check asked last
 }
 
 var _ msgidem.Source = (*Source)(nil)
@@ -117,8 +121,7 @@ func (s *Source) Next(ctx context.Context) (msgidem.Delivery, error) {
 			return s.Delivery(m), nil
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
-		case errors.Is(err, context.DeadlineExceeded): // look again
-		case errors.Is(err, jetstream.ErrNoHeartbeat):
+		case errors.Is(err, context.DeadlineExceeded), errors.Is(err, jetstream.ErrNoHeartbeat): // look again
 			if gone := s.check(ctx); gone != nil {
 				return nil, gone
 			}
@@ -144,9 +147,14 @@ func (s *Source) look(ctx context.Context) context.Context {
 	return s.looking
 }
 
-// check asks what became of a consumer that is not heard of. The client asks for messages again by itself; but
-// that the consumer was deleted while the connection was lost nobody tells it.
+// check asks now and then what became of a consumer that delivers nothing. The client asks for messages again by
+// itself; but that the consumer was deleted while the connection was lost nobody tells it. (That heartbeats are
+// missing it would notice if it were asked for one message for long enough, see look.)
 func (s *Source) check(ctx context.Context) error {
+	if time.Since(s.checked) < checkEvery {
+		return nil
+	}
+	s.checked = time.Now()
 	_, err := s.pull.Info(ctx)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
 		return fmt.Errorf("natsidem: %w", err)

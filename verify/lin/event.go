@@ -1,6 +1,8 @@
 package lin
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -50,6 +52,19 @@ type Event struct {
 	Err     error
 }
 
+// sentinels are the errors that mean something to the model.
+var sentinels = []error{idem.ErrClaimLost, idem.ErrNoClaim, idem.ErrFull, idem.ErrClosed, context.DeadlineExceeded}
+
+// plain returns the sentinel that err is, without what a store says besides, or err itself if it is none.
+func plain(err error) error {
+	for _, sentinel := range sentinels {
+		if errors.Is(err, sentinel) {
+			return sentinel
+		}
+	}
+	return err
+}
+
 // Kind returns the method and its answer without any numbers, "Begin: fresh" for instance. A test
 // that counts kinds can see that a workload reached what it was made for.
 func (e Event) Kind() string {
@@ -59,7 +74,7 @@ func (e Event) Kind() string {
 	}
 	switch {
 	case e.Err != nil:
-		return method + ": " + e.Err.Error()
+		return method + ": " + plain(e.Err).Error()
 	case e.Op == Begin, e.Op == Lookup && e.Found:
 		return method + ": " + e.Outcome.State.String()
 	case e.Op == Lookup, e.Op == Forget && !e.Found:

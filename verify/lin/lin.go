@@ -16,6 +16,7 @@ package lin
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -52,13 +53,33 @@ type Model struct {
 	// Slack is how far the store may be off in the time of one call: the granularity of its clock.
 	// Zero means that it counts nanoseconds, like this process.
 	Slack time.Duration
+
+	// Grace is for a store on a server. When the ctx of a Begin ends while the server is asked, the claim that
+	// it may have been granted, or is yet to be, is nobody's; the store gives it up within Grace after Begin has
+	// returned. Until then the key may be taken by a claim as it asked for. In return no claim passes to a waiter
+	// that does not know of it: those of such a store look for themselves. Zero means a store in this process,
+	// where a Begin that fails leaves nothing behind.
+	Grace time.Duration
 }
 
 // An event is an [Event] beside the others on its key.
 type event struct {
 	Event
-	met bool // another caller waited for the key at some time during the call
+	met    bool     // another caller waited for the key at some time during the call, and may have been handed the claim
+	strays []*stray // that may have held the key at some time during the call
 }
+
+// A stray is a claim that may have been granted to Begins which did not learn of it. Those that asked for the same are one
+// stray, as it is not said which of them holds the key; each by itself would make the search exponential.
+type stray struct {
+	id          int // above zero
+	fingerprint idem.Fingerprint
+	lease       time.Duration
+	spans       []span
+}
+
+// A span is the time within which one Begin's claim may hold the key.
+type span struct{ start, end time.Duration }
 
 // Check returns nil if an order of the calls explains the history. Otherwise the error is ErrIllegal
 // and lists the calls on one key that do not fit together.
@@ -81,12 +102,19 @@ func (m Model) Check(history []Event) error {
 
 func (m Model) checkKey(events []Event) error {
 	m.Lease = cmp.Or(m.Lease, 30*time.Second)
+	strays := m.strays(events)
 	ops := make([]porcupine.Operation, len(events))
 	for i, e := range events {
-		met := slices.ContainsFunc(events, func(w Event) bool {
+		input := &event{Event: e}
+		input.met = m.Grace == 0 && slices.ContainsFunc(events, func(w Event) bool {
 			return w.Wait && w.Client != e.Client && w.Start <= e.End && w.End >= e.Start
 		})
-		ops[i] = porcupine.Operation{ClientId: e.Client, Input: &event{e, met}, Call: int64(e.Start), Return: int64(e.End)}
+		for _, s := range strays {
+			if slices.ContainsFunc(s.spans, func(t span) bool { return t.start <= e.End && t.end >= e.Start }) {
+				input.strays = append(input.strays, s)
+			}
+		}
+		ops[i] = porcupine.Operation{ClientId: e.Client, Input: input, Call: int64(e.Start), Return: int64(e.End)}
 	}
 	model := porcupine.NondeterministicModel{
 		Init: func() []any { return []any{state{}} },
@@ -101,6 +129,37 @@ func (m Model) checkKey(events []Event) error {
 	default:
 		return fmt.Errorf("lin: no verdict within %v on:\n%s", patience, list(events))
 	}
+}
+
+// strays returns the claims that a key's Begins may have left behind.
+func (m Model) strays(events []Event) (all []*stray) {
+	if m.Grace == 0 {
+		return nil
+	}
+	for _, e := range events {
+		if e.Op != Begin || !left(e.Err) {
+			continue
+		}
+		i := slices.IndexFunc(all, func(s *stray) bool { return s.fingerprint == e.Claim.Fingerprint && s.lease == e.Life })
+		if i < 0 {
+			i = len(all)
+			all = append(all, &stray{id: i + 1, fingerprint: e.Claim.Fingerprint, lease: e.Life})
+		}
+		all[i].spans = append(all[i].spans, span{e.Start, e.End + m.Grace})
+	}
+	return all
+}
+
+// left reports whether err is that of a caller whose ctx ended.
+func left(err error) bool { return errors.Is(err, context.DeadlineExceeded) }
+
+// granted returns the first and the last moment at which the claim may have been granted.
+func (s *stray) granted() (first, last time.Duration) {
+	first = s.spans[0].start
+	for _, t := range s.spans {
+		first, last = min(first, t.start), max(last, t.end)
+	}
+	return first, last
 }
 
 // checkTokens holds the whole store to its promise that tokens grow: no two claims have the same, and

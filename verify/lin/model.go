@@ -1,9 +1,9 @@
 package lin
 
 import (
-	"context"
 	"errors"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/seed-5bb5eb37/idem"
@@ -25,11 +25,12 @@ type state struct {
 	fingerprint idem.Fingerprint
 	status      int           // the response's
 	from, until time.Duration // the first and the last moment at which the lease or the TTL may end
+	stray       int           // in progress or unknown, and nobody knows of the claim: its id; else zero
 }
 
 func (s state) hash() uint64 {
 	h := uint64(s.is) ^ s.token<<3 ^ s.last<<17 ^ uint64(s.status)<<31
-	return h ^ uint64(s.from)<<7 ^ uint64(s.until)<<11
+	return h ^ uint64(s.from)<<7 ^ uint64(s.until)<<11 ^ uint64(s.stray)<<23
 }
 
 // step returns every state in which e can leave the key if it takes effect in s, and none if its
@@ -44,24 +45,54 @@ func (m Model) step(s state, e *event) []any {
 	return next
 }
 
-// moments returns s as e may find it: before its deadline, after it, or, if e overlaps the time in
-// which it may pass, either; and if somebody waits for a key that became free, perhaps in that caller's hands.
+// moments returns s as e may find it, after all that can happen to a key with nobody's doing.
 func (m Model) moments(s state, e *event) []state {
-	var found []state
-	if s.is == absent || e.Start-m.Slack < s.until {
-		found = append(found, s)
+	found := []state{s}
+	for i := 0; i < len(found); i++ {
+		for _, next := range m.drift(found[i], e) {
+			if !slices.Contains(found, next) {
+				found = append(found, next)
+			}
+		}
 	}
-	if s.is != absent && e.End+m.Slack >= s.from {
-		s = m.lapse(s)
-		found = append(found, s)
+	return slices.DeleteFunc(found, func(s state) bool { return m.over(s, e) })
+}
+
+// drift returns what s may turn into before e takes effect: its deadline passes; a claim that nobody knows of is given
+// up, or granted; and if somebody waits for a key that became free, it is perhaps in that caller's hands.
+func (m Model) drift(s state, e *event) (next []state) {
+	if s.is != absent {
+		if e.End+m.Slack >= s.from {
+			next = append(next, m.lapse(s))
+		}
+		if s.stray != 0 {
+			next = append(next, s.free())
+		}
+		return next
 	}
-	if s.is == absent && s.last != 0 && e.met {
+	if s.last != 0 && e.met {
 		// The claim has passed to a waiter, which has yet to hear of it. What lease it asked for does
 		// not matter so far, and should it give up instead, the key is free again.
-		s.is, s.handed, s.token, s.from, s.until = idem.InProgress, true, 0, never, never
-		found = append(found, s)
+		handed := s
+		handed.is, handed.handed, handed.token, handed.from, handed.until = idem.InProgress, true, 0, never, never
+		next = append(next, handed)
 	}
-	return found
+	for _, c := range e.strays {
+		first, last := c.granted()
+		next = append(next, state{
+			is: idem.InProgress, last: s.last, fingerprint: c.fingerprint, stray: c.id, from: first + c.lease, until: last + c.lease,
+		})
+	}
+	return next
+}
+
+// over reports whether s can not have lasted until e: its deadline has passed, or the claim that nobody knows of should
+// have been given up.
+func (m Model) over(s state, e *event) bool {
+	if s.is != absent && e.Start-m.Slack >= s.until {
+		return true
+	}
+	return s.stray != 0 && !slices.ContainsFunc(e.strays, func(c *stray) bool { return c.id == s.stray })
 }
 
 // lapse returns the state after the deadline of s. An unknown key stays unknown for the store's
@@ -76,7 +107,11 @@ func (m Model) lapse(s state) state {
 
 // free returns the state after s is given up. Who had the key last is not forgotten.
 func (s state) free() state {
-	return state{token: s.token, last: s.last, fingerprint: s.fingerprint}
+	f := state{token: s.token, last: s.last, fingerprint: s.fingerprint}
+	if s.stray != 0 {
+		f.fingerprint = idem.Fingerprint{} // it does not matter who has come and gone
+	}
+	return f
 }
 
 // apply returns the states after e, or none if e's answer is not the right one in s.
@@ -110,8 +145,8 @@ func (m Model) begin(s state, e *event) []state {
 	same := e.Claim.Fingerprint == s.fingerprint
 	switch {
 	case e.Err != nil:
-		// Only a caller that waits may give up, and then it leaves nothing behind.
-		if !e.Wait || !errors.Is(e.Err, context.DeadlineExceeded) {
+		// Only a caller that waits may give up. What it leaves behind, if anything, is a stray.
+		if !e.Wait || !left(e.Err) {
 			return nil
 		}
 		if s.handed {
@@ -185,7 +220,7 @@ func (m Model) finish(s state, e *event) []state {
 	case e.Op == Abandon:
 		return []state{s.free()}
 	}
-	s.is, s.token, s.fingerprint = idem.InProgress, e.Claim.Token, e.Claim.Fingerprint
+	s.is, s.token, s.fingerprint, s.stray = idem.InProgress, e.Claim.Token, e.Claim.Fingerprint, 0
 	if e.Op == Complete {
 		s.is, s.status = idem.Replay, e.Status
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,9 +35,12 @@ type Workload struct {
 	// Patience is the longest that a Begin waits; zero means 200 µs. It paces the history: while one
 	// client waits, others go on and leases run out.
 	Patience time.Duration
+
+	// Without are the methods that are not called; Begin is called in their stead.
+	Without []Op
 }
 
-// A run is a workload that is being recorded.
+// A run is a workload, or a process's share of one, that is being recorded.
 type run struct {
 	Workload
 	store   Store
@@ -47,8 +51,21 @@ type run struct {
 
 // Record lets the clients loose and returns all their calls.
 func (w Workload) Record(store Store) []Event {
+	w = w.withDefaults()
+	return w.record(store, share{0, w.Clients}, time.Now)
+}
+
+func (w Workload) withDefaults() Workload {
 	w.Clients, w.Calls, w.Keys = cmp.Or(w.Clients, 8), cmp.Or(w.Calls, 8), cmp.Or(w.Keys, 3)
 	w.Patience = cmp.Or(w.Patience, 200*time.Microsecond)
+	return w
+}
+
+// A share is the clients of one process: so many, from the one with number first on.
+type share struct{ first, clients int }
+
+// record lets a share of the clients loose when open returns, with the moment from which times count.
+func (w Workload) record(store Store, s share, open func() time.Time) []Event {
 	r := &run{
 		Workload: w,
 		store:    store,
@@ -57,8 +74,8 @@ func (w Workload) Record(store Store) []Event {
 	}
 	var ready, done sync.WaitGroup
 	gate := make(chan struct{})
-	ready.Add(w.Clients)
-	for i := range w.Clients {
+	ready.Add(s.clients)
+	for i := s.first; i < s.first+s.clients; i++ {
 		done.Go(func() {
 			c := client{run: r, id: i, rand: rand.New(rand.NewPCG(w.Seed, uint64(i)))}
 			c.claims = make([]idem.Claim, w.Keys)
@@ -68,15 +85,10 @@ func (w Workload) Record(store Store) []Event {
 		})
 	}
 	ready.Wait()
-	r.start = time.Now()
+	r.start = open()
 	close(gate)
 	done.Wait()
-
-	var all []Event
-	for _, events := range r.history {
-		all = append(all, events...)
-	}
-	return all
+	return slices.Concat(r.history...)
 }
 
 // A client is one of the goroutines.
@@ -139,7 +151,11 @@ func (c *client) op() Op {
 		Complete, Complete, Complete, Complete,
 		Abandon, Abandon, Extend, Extend, Lookup, Lookup, Forget, Resolve,
 	}
-	return of[c.rand.IntN(len(of))]
+	op := of[c.rand.IntN(len(of))]
+	if slices.Contains(c.Without, op) {
+		return Begin
+	}
+	return op
 }
 
 // claim draws one: the client's own, or now and then the one that was granted last to anyone, as
