@@ -1,4 +1,6 @@
-# Everything the project checks, by name. Only Go, make, bash, git and coreutils are needed.
+# Everything the project checks, by name. Only Go, make, bash, git and coreutils are needed; the servers that tests
+# need are those of REDIS_URL and DATABASE_URL, or private ones that the tests start, from programs that are
+# there or that they install (apt, brew).
 
 SHELL       := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -12,6 +14,8 @@ MODULES := $(shell find . -name go.mod -not -path './tools/*' -printf '%h\n' | s
 each = @for m in $(MODULES); do echo "-- $$m"; (cd "$$m"; $(1)); done
 
 CPU      ?= 1,2,4
+# The examples are programs: what can go wrong with other numbers of Ps is in the packages that they use.
+CPU_of    = $$([[ $$m == ./examples/* ]] && echo 2 || echo $(CPU))
 FUZZTIME ?= 20s
 BENCH    ?= .
 SOAK     ?= 20000
@@ -25,11 +29,15 @@ test: race heavy ## all tests: race and heavy
 
 .PHONY: race
 race: ## tests under the race detector, shuffled, with 1, 2 and 4 Ps; not the heavy ones
-	$(call each,go test -race -shuffle=on -cpu $(CPU) -timeout 20m -skip '^TestHeavy' ./...)
+	$(call each,go test -race -shuffle=on -cpu $(CPU_of) -timeout 20m -skip '^TestHeavy' ./...)
 
 .PHONY: heavy
 heavy: ## the heavy tests (TestHeavy…), once, without the race detector
 	$(call each,go test -timeout 20m -run '^TestHeavy' ./...)
+
+.PHONY: test-unit
+test-unit: ## tests of the root module only, which need no server
+	@go test -race -shuffle=on -cpu $(CPU) -timeout 20m -skip '^TestHeavy' ./...
 
 .PHONY: quick
 quick: ## tests once, as fast as they go; for the inner loop
@@ -51,6 +59,10 @@ fuzz: ## every fuzz target for FUZZTIME (20s)
 .PHONY: bench
 bench: ## benchmarks; BENCH=regexp BENCHFLAGS='-count 10 -benchtime 1s'
 	$(call each,go test -run '^$$' -bench '$(BENCH)' -timeout 60m $(BENCHFLAGS) ./...)
+
+.PHONY: bench-peers
+bench-peers: ## the engine beside other libraries: tables and pictures into bench/results; minutes
+	@cd bench; GOWORK=off go run ./peers $(PEERSFLAGS)
 
 .PHONY: soak
 soak: ## SOAK (20000) linearizability histories and as many state machine runs; minutes
