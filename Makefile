@@ -29,7 +29,7 @@ test: race heavy ## all tests: race and heavy
 
 .PHONY: race
 race: ## tests under the race detector, shuffled, with 1, 2 and 4 Ps; not the heavy ones
-	$(call each,go test -race -shuffle=on -cpu $(CPU_of) -timeout 20m -skip '^TestHeavy' ./...)
+	$(call each,"$$ROOT/.ci/race" $(CPU_of))
 
 .PHONY: heavy
 heavy: ## the heavy tests (TestHeavy…), once, without the race detector
@@ -37,7 +37,7 @@ heavy: ## the heavy tests (TestHeavy…), once, without the race detector
 
 .PHONY: test-unit
 test-unit: ## tests of the root module only, which need no server
-	@go test -race -shuffle=on -cpu $(CPU) -timeout 20m -skip '^TestHeavy' ./...
+	@.ci/race $(CPU)
 
 .PHONY: quick
 quick: ## tests once, as fast as they go; for the inner loop
