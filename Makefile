@@ -27,13 +27,20 @@ help: ## this list
 .PHONY: test
 test: race heavy ## all tests: race and heavy
 
-.PHONY: race
+.PHONY: race race-root race-rest
 race: ## tests under the race detector, shuffled, with 1, 2 and 4 Ps; not the heavy ones
-	$(call each,"$$ROOT/.ci/race" $(CPU_of))
+	@$(MAKE) -j2 race-root race-rest
+
+race-root:
+	@.ci/race $(CPU)
+
+# Next to the root's, because most of these wait for servers.
+race-rest:
+	@for m in $(filter-out .,$(MODULES)); do echo "-- $$m"; (cd "$$m"; "$$ROOT/.ci/race" $(CPU_of)); done
 
 .PHONY: heavy
-heavy: ## the heavy tests (TestHeavy…), once, without the race detector
-	$(call each,go test -timeout 20m -run '^TestHeavy' ./...)
+heavy: ## the heavy tests (TestHeavy…), once, without the race detector; each module by itself
+	$(call each,GOWORK=off go test -timeout 20m -run '^TestHeavy' ./...)
 
 .PHONY: test-unit
 test-unit: ## tests of the root module only, which need no server
@@ -44,7 +51,7 @@ quick: ## tests once, as fast as they go; for the inner loop
 	$(call each,go test -skip '^TestHeavy' ./...)
 
 .PHONY: alone
-alone: ## each module tested by itself, as a user of it gets it
+alone: ## all but the heavy tests of each module by itself, as a user of it gets it
 	$(call each,GOWORK=off go test -skip '^TestHeavy' ./...)
 
 .PHONY: browser

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed-5bb5eb37/idem"
@@ -65,13 +66,17 @@ const (
 // subscribed yet or no more, is made good by looking at all keys as soon as it is.
 func (s *Store) listen(ctx context.Context) {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		var subscribed atomic.Bool // the servers of a Ring say so at the same time
 		ready := func() {
-			pause = firstPause
+			subscribed.Store(true)
 			s.room.HintAll()
 		}
 		err := s.adapter.Subscribe(ctx, s.hints.channel, ready, s.hear)
 		if ctx.Err() != nil {
 			return
+		}
+		if subscribed.Load() {
+			pause = firstPause
 		}
 		s.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "redisstore: subscription lost; until it is back, callers that wait look once in a while",
 			slog.Any("error", err), slog.Duration("retry", pause))

@@ -45,12 +45,12 @@ func TestPostgresStoreIsLinearizable(t *testing.T) { checkStore(t, "postgres", *
 // TestTieredStoreIsLinearizable leaves Forget out: it is the one thing that other processes may be late to see.
 func TestTieredStoreIsLinearizable(t *testing.T) { checkStore(t, "tiered", *histories, lin.Forget) }
 
-func TestHeavyRedisStoreIsLinearizable(t *testing.T) { checkStore(t, "redis", 10*(*histories)) }
+func TestHeavyRedisStoreIsLinearizable(t *testing.T) { checkStore(t, "redis", 3*(*histories)) }
 
-func TestHeavyPostgresStoreIsLinearizable(t *testing.T) { checkStore(t, "postgres", 10*(*histories)) }
+func TestHeavyPostgresStoreIsLinearizable(t *testing.T) { checkStore(t, "postgres", 3*(*histories)) }
 
 func TestHeavyTieredStoreIsLinearizable(t *testing.T) {
-	checkStore(t, "tiered", 10*(*histories), lin.Forget)
+	checkStore(t, "tiered", 3*(*histories), lin.Forget)
 }
 
 // checkStore checks n histories of a store: a quarter with each policy, with leases that end and without.
