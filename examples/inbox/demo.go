@@ -6,9 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
@@ -18,18 +19,30 @@ import (
 	"github.com/seed-5bb5eb37/idem/pgstore"
 )
 
+// An undoing is what is to be done in the end, the last first.
+type undoing []func() error
+
+func (u *undoing) add(f func() error) { *u = append(*u, f) }
+
+func (u *undoing) run() (err error) {
+	for _, f := range slices.Backward(*u) {
+		err = errors.Join(err, f())
+	}
+	return err
+}
+
 // demonstrate publishes the payments, has them made, and counts.
 func demonstrate(ctx context.Context, o options) (r *report, err error) {
-	box, closeBox, err := openInbox(ctx)
+	var end undoing
+	defer func() { err = errors.Join(err, end.run()) }()
+	box, err := openInbox(ctx, &end)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, closeBox()) }()
-	js, closeBroker, err := openBroker()
+	js, err := openBroker(&end)
 	if err != nil {
 		return nil, err
 	}
-	defer closeBroker()
 	consumer, published, err := publish(ctx, js, o.payments)
 	if err != nil {
 		return nil, err
@@ -55,87 +68,79 @@ func demonstrate(ctx context.Context, o options) (r *report, err error) {
 }
 
 // openInbox makes the tables, in a schema of this run's own.
-func openInbox(ctx context.Context) (box *inbox, done func() error, err error) {
-	url, end, err := testserver.PostgresURL()
+func openInbox(ctx context.Context, end *undoing) (*inbox, error) {
+	name := "inbox_" + strings.ToLower(rand.Text()[:12])
+	pool, err := openPool(ctx, name, end)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	undo := []func() error{end}
-	done = func() (err error) {
-		for i := len(undo) - 1; i >= 0; i-- {
-			err = errors.Join(err, undo[i]())
-		}
-		return err
+	if err = pgstore.Migrate(ctx, pool, name); err != nil {
+		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, done())
-		}
-	}()
-	name := "inbox_" + rand.Text()[:12]
+	end.add(func() error {
+		_, dropped := pool.Exec(context.WithoutCancel(ctx), "DROP SCHEMA "+name+" CASCADE")
+		return dropped
+	})
+	// No key on payments.id: what makes each payment once is to be seen, not helped.
+	if _, err = pool.Exec(ctx, `CREATE TABLE payments (id text NOT NULL, cents int NOT NULL);
+		CREATE TABLE outbox (number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, payment text NOT NULL)`); err != nil {
+		return nil, err
+	}
+	store, err := pgstore.New(pool, pgstore.Config{Schema: name})
+	if err != nil {
+		return nil, err
+	}
+	end.add(store.Close)
+	return &inbox{pool: pool, store: store}, nil
+}
+
+// openPool connects to the database, or starts one.
+func openPool(ctx context.Context, schema string, end *undoing) (*pgxpool.Pool, error) {
+	url, stop, err := testserver.PostgresURL()
+	if err != nil {
+		return nil, err
+	}
+	end.add(stop)
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	schema := pgx.Identifier{name}.Sanitize()
 	cfg.ConnConfig.RuntimeParams["search_path"] = schema
 	cfg.MaxConns = 32 // a worker holds one for its transaction, and needs another for the claim
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	undo = append(undo, func() error { pool.Close(); return nil })
-	if err := pgstore.Migrate(ctx, pool, name); err != nil {
-		return nil, nil, err
-	}
-	undo = append(undo, func() error {
-		_, err := pool.Exec(context.WithoutCancel(ctx), "DROP SCHEMA "+schema+" CASCADE")
-		return err
-	})
-	// No key on payments.id: what makes each payment once is to be seen, not helped.
-	if _, err := pool.Exec(ctx, `CREATE TABLE payments (id text NOT NULL, cents int NOT NULL);
-		CREATE TABLE outbox (number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, payment text NOT NULL)`); err != nil {
-		return nil, nil, err
-	}
-	store, err := pgstore.New(pool, pgstore.Config{Schema: name})
-	if err != nil {
-		return nil, nil, err
-	}
-	undo = append(undo, store.Close)
-	return &inbox{pool: pool, store: store}, done, nil
+	end.add(func() error { pool.Close(); return nil })
+	return pool, nil
 }
 
 // openBroker starts a NATS server that nobody can reach from outside.
-func openBroker() (js jetstream.JetStream, done func(), err error) {
+func openBroker(end *undoing) (jetstream.JetStream, error) {
 	dir, err := os.MkdirTemp("", "idem-inbox-")
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
+	end.add(func() error { return os.RemoveAll(dir) })
 	s, err := server.NewServer(&server.Options{DontListen: true, JetStream: true, StoreDir: dir, NoLog: true, NoSigs: true})
 	if err != nil {
-		_ = os.RemoveAll(dir)
-		return nil, nil, err
+		return nil, err
 	}
 	s.Start()
-	done = func() {
+	end.add(func() error {
 		s.Shutdown()
 		s.WaitForShutdown()
-		_ = os.RemoveAll(dir)
-	}
+		return nil
+	})
 	if !s.ReadyForConnections(10 * time.Second) {
-		done()
-		return nil, nil, errors.New("broker is not ready after ten seconds")
+		return nil, errors.New("broker is not ready after ten seconds")
 	}
 	conn, err := nats.Connect("", nats.InProcessServer(s))
-	if err == nil {
-		js, err = jetstream.New(conn)
-	}
 	if err != nil {
-		done()
-		return nil, nil, err
+		return nil, err
 	}
-	stop := done
-	return js, func() { conn.Close(); stop() }, nil
+	end.add(func() error { conn.Close(); return nil })
+	return jetstream.New(conn)
 }
 
 // publish makes the stream, its consumer and the messages, every other one twice under one ID.
@@ -148,11 +153,11 @@ func publish(ctx context.Context, js jetstream.JetStream, n int) (jetstream.Cons
 		return nil, 0, err
 	}
 	send := func(i int) error {
-		_, err := js.Publish(ctx, "payments", []byte("1250 cents"), jetstream.WithMsgID(fmt.Sprint("payment-", i)))
-		return err
+		_, failed := js.Publish(ctx, "payments", []byte("1250 cents"), jetstream.WithMsgID(fmt.Sprint("payment-", i)))
+		return failed
 	}
 	for i := range n {
-		if err := send(i); err != nil {
+		if err = send(i); err != nil {
 			return nil, 0, err
 		}
 	}
@@ -163,7 +168,7 @@ func publish(ctx context.Context, js jetstream.JetStream, n int) (jetstream.Cons
 	}
 	copies := (n + 1) / 2
 	for i := range copies {
-		if err := send(2 * i); err != nil {
+		if err = send(2 * i); err != nil {
 			return nil, 0, err
 		}
 	}

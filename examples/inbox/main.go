@@ -68,7 +68,7 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 	fs.IntVar(&o.payments, "payments", 1000, "how many `payments` there are; every other one is published twice")
 	fs.IntVar(&o.workers, "workers", 8, "how many are made at a `time`")
 	fs.DurationVar(&o.timeout, "timeout", 2*time.Minute, "when to give up")
-	if err := fs.Parse(args); err != nil {
+	if err = fs.Parse(args); err != nil {
 		return o, err
 	}
 	switch {

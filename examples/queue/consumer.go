@@ -139,8 +139,8 @@ func (d *demo) consumeOnce(ctx context.Context, consumer jetstream.Consumer, l *
 		Workers: d.workers, MaxAttempts: 20, Lease: ackWait,
 		Backoff: func(int) time.Duration { return 50 * time.Millisecond },
 		DeadLetter: func(ctx context.Context, letter msgidem.DeadLetter) error {
-			if err := letters(ctx, letter); err != nil {
-				return err
+			if failed := letters(ctx, letter); failed != nil {
+				return failed
 			}
 			d.bank.refuse(letter.Message.ID)
 			return nil

@@ -193,13 +193,13 @@ func postgresReady(ctx context.Context, addr string) error {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	if err := conn.SetDeadline(time.Now().Add(time.Second)); err != nil {
+	if err = conn.SetDeadline(time.Now().Add(time.Second)); err != nil {
 		return err
 	}
 	hello := binary.BigEndian.AppendUint32(nil, 3<<16)
 	hello = append(hello, "user\x00"+postgresUser+"\x00database\x00postgres\x00\x00"...)
 	hello = append(binary.BigEndian.AppendUint32(nil, uint32(len(hello)+4)), hello...)
-	if _, err := conn.Write(hello); err != nil {
+	if _, err = conn.Write(hello); err != nil {
 		return err
 	}
 	answer := make([]byte, 256)

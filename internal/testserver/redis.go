@@ -75,12 +75,7 @@ func (r *Redis) Start() error {
 	args := []string{"--bind", host, "--port", port, "--dir", r.dir, "--daemonize", "no", "--save", "",
 		"--repl-diskless-sync-delay", "0"} // by default it waits whether more replicas come
 	p, err := Start(exec.Command(path, append(args, r.args...)...), func(ctx context.Context) error {
-		got, err := r.Do(ctx, "PING")
-		if err == nil && got != "PONG" {
-			// It may be loading its files.
-			err = fmt.Errorf("it says %q", got)
-		}
-		return err
+		return r.says(ctx, "PONG", "PING") // it may be loading its files
 	})
 	if err == nil {
 		r.Process = p
@@ -123,13 +118,14 @@ func (r *Redis) Do(ctx context.Context, command ...string) (string, error) {
 		return "", err
 	}
 	defer func() { _ = conn.Close() }()
-	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
 	var request strings.Builder
 	fmt.Fprintf(&request, "*%d\r\n", len(command))
 	for _, word := range command {
 		fmt.Fprintf(&request, "$%d\r\n%s\r\n", len(word), word)
 	}
-	if _, err := io.WriteString(conn, request.String()); err != nil {
+	if _, err = io.WriteString(conn, request.String()); err != nil {
 		return "", err
 	}
 	reply, err := readReply(bufio.NewReader(conn))
@@ -167,7 +163,7 @@ func readReply(in *bufio.Reader) (string, error) {
 	}
 	if kind == '$' {
 		value := make([]byte, n+len("\r\n"))
-		_, err := io.ReadFull(in, value)
+		_, err = io.ReadFull(in, value)
 		return string(value[:n]), err
 	}
 	values := make([]string, n)
