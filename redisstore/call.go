@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
+	"syscall"
 	"time"
 )
 
@@ -32,7 +35,7 @@ func (b bounded) Err() error                  { return nil }
 // call has the server run an action, and with MinReplicas its replicas hear of it.
 func (s *Store) call(ctx context.Context, a *action, key string, args ...string) (text string, err error) {
 	if s.cfg.MinReplicas == 0 || a == lookup {
-		text, err = run(ctx, s.adapter, a, key, args...)
+		text, err = s.runAgain(ctx, a, key, args)
 	} else {
 		text, err = s.replicate(ctx, a, key, args)
 	}
@@ -44,6 +47,25 @@ func (s *Store) call(ctx context.Context, a *action, key string, args ...string)
 	default:
 		return "", fmt.Errorf("redisstore: %s: %w", a.name, err)
 	}
+}
+
+// runAgain runs an action once more when its connection broke, which some clients do by themselves. Every script may be
+// carried out twice: the second time it finds its own doing.
+func (s *Store) runAgain(ctx context.Context, a *action, key string, args []string) (text string, err error) {
+	for range 3 { // the next connection may have been one that broke as well, idle in a pool
+		text, err = run(ctx, s.adapter, a, key, args...)
+		if err == nil || !isBroken(err) || ctx.Err() != nil {
+			break
+		}
+	}
+	return text, err
+}
+
+// isBroken reports whether err is that of a connection that was there and is no more. A server that cannot be reached is
+// another matter: that is an error at once.
+func isBroken(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
 // ended reports whether a call failed because ctx ended. A connection that was given the deadline of ctx may notice a
