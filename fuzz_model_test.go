@@ -62,6 +62,8 @@ type model struct {
 	cfg     Config
 	records map[modelKey]*modelRecord
 	last    uint64  // the highest token seen
+	before  uint64  // what last was when the step began
+	waking  bool    // in reconcile
 	pool    []Claim // every claim that was granted, for good
 	tally   Stats   // what Stats should have counted
 }
@@ -172,13 +174,23 @@ func (m *model) granted(r *modelRecord, req Request, out Outcome, err error, now
 	c := out.Claim
 	require.Equal(m.t, modelKey{req.Scope, req.Key}, modelKey{c.Scope, c.Key})
 	require.Equal(m.t, req.Fingerprint, c.Fingerprint)
-	require.Greater(m.t, c.Token, m.last, "tokens grow")
+	m.grant(c.Token)
 	require.Equal(m.t, orDefault(req.Lease, m.cfg.Lease), out.Remaining)
-	m.last = c.Token
 	m.pool = append(m.pool, c)
 	m.tally.Fresh++
 	r.state, r.token, r.fingerprint = InProgress, c.Token, req.Fingerprint
 	r.since, r.ends = now, after(now, out.Remaining)
+}
+
+// grant checks that a token is new. A Begin that reclaims may first hand the claim of another key to one who waits for
+// it, who is only heard of after the Begin.
+func (m *model) grant(token uint64) {
+	floor := m.last
+	if m.waking {
+		floor = m.before
+	}
+	require.Greater(m.t, token, floor, "tokens grow")
+	m.last = max(m.last, token)
 }
 
 // held returns bounds for how many records the engine holds beside r: those whose time ran out go soon.
@@ -257,6 +269,8 @@ func (m *model) time(since int64) time.Time {
 // at which it came. It must follow every step.
 func (m *model) reconcile() {
 	synctest.Wait()
+	m.waking = true
+	defer func() { m.before, m.waking = m.last, false }()
 	var answered []*modelWaiter
 	for _, r := range m.records {
 		answered = slices.AppendSeq(answered, func(yield func(*modelWaiter) bool) {
@@ -372,8 +386,8 @@ func (m *model) sameRecord(k modelKey, r *modelRecord, rec record) {
 	require.Equal(m.t, r.ends, rec.deadline(), "deadline of %q", k)
 	require.Equal(m.t, r.fingerprint, rec.fingerprint(), "fingerprint of %q", k)
 	if r.token == 0 {
-		require.Greater(m.t, rec.token(), m.last, "tokens grow")
-		m.last, r.token = rec.token(), rec.token()
+		m.grant(rec.token())
+		r.token = rec.token()
 	}
 	require.Equal(m.t, r.token, rec.token(), "token of %q", k)
 	if r.state == Replay {

@@ -93,7 +93,7 @@ func runEngineFuzz(t *testing.T, input []byte) {
 	})
 	require.NoError(t, err)
 	f.e, f.cfg = e, e.cfg
-	f.last = e.tokens.Load()
+	f.last, f.before = e.tokens.Load(), e.tokens.Load()
 	defer func() {
 		f.leave()
 		if t.Failed() {
