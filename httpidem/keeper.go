@@ -29,8 +29,7 @@ type keeper struct {
 	calling sync.WaitGroup
 
 	mu    sync.Mutex // guards what follows
-	guard *guard
-	ctx   *lazyContext // of the handler; its parent is not done while the keeper is at work
+	run   *run       // whose claim it is
 	lease time.Duration
 	until time.Time          // when the lease ends, as far as it is known here
 	beat  time.Time          // when to extend next; zero: there is no claim to keep
@@ -40,13 +39,13 @@ type keeper struct {
 }
 
 // start begins with a claim whose lease was granted at now. Stop and wait must have ended the one before.
-func (k *keeper) start(g *guard, ctx *lazyContext, now time.Time, lease time.Duration) {
+func (k *keeper) start(x *run, now time.Time, lease time.Duration) {
 	if lease <= 0 {
 		lease = fallbackLease // a foreign store that forgets to say; better too often than never
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.guard, k.ctx, k.lease, k.until = g, ctx, lease, now.Add(lease)
+	k.run, k.lease, k.until = x, lease, now.Add(lease)
 	k.next(now, max(lease/3, minBeat))
 }
 
@@ -91,10 +90,10 @@ func (k *keeper) tick() {
 	defer k.calling.Done()
 	defer cancel()
 	asked := time.Now() // before the call: the store counts from when it has got it, which is later
-	err := k.guard.store.Extend(ctx, k.ctx.parent.op.claim, k.lease)
+	err := k.run.store.Extend(ctx, k.run.op.claim, k.lease)
 	if k.lost(asked, err) {
-		k.guard.conf.Logger.WarnContext(k.ctx.parent, "claim lost while its handler runs", "error", err)
-		k.ctx.end(idem.ErrClaimLost)
+		k.run.conf.Logger.WarnContext(&k.run.values, "claim lost while its handler runs", "error", err)
+		k.run.ctx.End(idem.ErrClaimLost)
 	}
 }
 
@@ -112,7 +111,7 @@ func (k *keeper) due() (context.Context, context.CancelFunc) {
 		return nil, nil
 	}
 	every := max(k.lease/3, minBeat)
-	ctx, cancel := context.WithTimeout(k.ctx.parent, every)
+	ctx, cancel := context.WithTimeout(&k.run.values, every)
 	k.abort = cancel
 	k.beat = now.Add(every) // the timer may have fired twice: the other one comes too early now
 	k.calling.Add(1)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/seed-5bb5eb37/idem"
+	"github.com/seed-5bb5eb37/idem/internal/lazyctx"
 )
 
 // finishTimeout bounds each call by which a run ends its claim.
@@ -23,8 +24,8 @@ type run struct {
 	rec     recorder
 	body    body
 	values  detached
-	ctx     lazyContext // the handler's
-	ending  lazyContext // of the first call that ends the claim
+	ctx     lazyctx.Context // the handler's
+	ending  lazyctx.Context // of the first call that ends the claim
 	keeper  *keeper
 	settled bool // the handler has answered, so that the claim must not be released as if it had not
 }
@@ -41,8 +42,8 @@ func (g *guard) run(next http.Handler, w http.ResponseWriter, r *http.Request, i
 	x.rec.init(w, r, &g.conf, in.request.Buf)
 	x.values = detached{request: r.Context(), op: &x.op}
 	now := time.Now()
-	x.ctx.parent, x.ctx.deadline = &x.values, now.Add(g.conf.MaxRun)
-	x.keeper.start(g, &x.ctx, now, in.outcome.Remaining)
+	x.ctx.Until(&x.values, now.Add(g.conf.MaxRun))
+	x.keeper.start(x, now, in.outcome.Remaining)
 	// A panic and runtime.Goexit pass through end as well, without being recovered: the trace and the
 	// reaction of whoever is outside stay as they would be.
 	defer x.end()
@@ -55,7 +56,7 @@ func (g *guard) run(next http.Handler, w http.ResponseWriter, r *http.Request, i
 
 // end gives the claim up if the handler did not answer, and ends the context in any case.
 func (x *run) end() {
-	x.ctx.end(nil)
+	x.ctx.End(nil)
 	x.keeper.stop()
 	x.keeper.wait()
 	if !x.settled {
@@ -114,7 +115,7 @@ func (x *run) complete(resp idem.Response) (err error) {
 		}
 		ctx := x.finishing()
 		err = x.store.Complete(ctx, x.op.claim, resp)
-		ctx.end(nil)
+		ctx.End(nil)
 		switch {
 		case err == nil || errors.Is(err, idem.ErrTruncated):
 			return nil // also without its body it is recorded that the handler ran
@@ -126,19 +127,19 @@ func (x *run) complete(resp idem.Response) (err error) {
 }
 
 // finishing returns a context for a call that ends the claim. The handler's own has perhaps ended.
-func (x *run) finishing() *lazyContext {
+func (x *run) finishing() *lazyctx.Context {
 	ctx := &x.ending
-	if ctx.parent != nil {
-		ctx = new(lazyContext)
+	if ctx.Started() {
+		ctx = new(lazyctx.Context)
 	}
-	ctx.parent, ctx.timeout = &x.values, finishTimeout
+	ctx.For(&x.values, finishTimeout)
 	return ctx
 }
 
 // abandon gives the claim up. One attempt will do: at worst the key is free when its lease ends.
 func (x *run) abandon() {
 	ctx := x.finishing()
-	defer ctx.end(nil)
+	defer ctx.End(nil)
 	if err := x.store.Abandon(ctx, x.op.claim); err != nil {
 		x.conf.Logger.WarnContext(ctx, "claim could not be given up; the key is free when its lease ends", "error", err)
 	}

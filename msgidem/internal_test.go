@@ -1,8 +1,6 @@
 package msgidem
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -40,51 +38,6 @@ func TestAttemptsOfTwoGroupsAreApart(t *testing.T) {
 	require.Equal(t, 2, n)
 	_, n = a.of(&Message{Scope: "", ID: "ab"})
 	require.Equal(t, 1, n)
-}
-
-func TestLazyContext(t *testing.T) {
-	type key struct{}
-	parent, cancel := context.WithCancelCause(context.WithValue(t.Context(), key{}, "v"))
-	cause := errors.New("why")
-	t.Run("ends with its parent", func(t *testing.T) {
-		p, stop := context.WithCancelCause(t.Context())
-		c := &lazy{parent: p}
-		child, end := context.WithCancel(c)
-		defer end()
-		stop(cause)
-		<-child.Done()
-		require.ErrorIs(t, context.Cause(child), cause)
-		require.ErrorIs(t, context.Cause(c), cause)
-	})
-	t.Run("ends for its own cause, asked before or after", func(t *testing.T) {
-		for _, asked := range []bool{true, false} {
-			c := &lazy{parent: parent}
-			if asked {
-				require.NoError(t, c.Err())
-			}
-			c.end(cause)
-			c.end(nil)
-			require.ErrorIs(t, context.Cause(c), cause)
-			require.ErrorIs(t, c.Err(), context.Canceled)
-			require.Equal(t, "v", c.Value(key{}))
-		}
-	})
-	t.Run("to settle, does not end with its parent, but in time", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			p, stop := context.WithCancel(context.WithValue(t.Context(), key{}, "v"))
-			stop()
-			c := settling(p)
-			require.NoError(t, c.Err())
-			deadline, ok := c.Deadline()
-			require.True(t, ok)
-			require.Equal(t, settleTimeout, time.Until(deadline))
-			require.Equal(t, "v", c.Value(key{}))
-			<-c.Done()
-			require.ErrorIs(t, c.Err(), context.DeadlineExceeded)
-			c.end(nil)
-		})
-	})
-	cancel(nil)
 }
 
 func TestTurn(t *testing.T) {

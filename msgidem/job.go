@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/seed-5bb5eb37/idem"
+	"github.com/seed-5bb5eb37/idem/internal/lazyctx"
 )
 
 // A job is one delivery on its way through the handler. All that is needed for it is part of it, so that it is
@@ -21,14 +22,14 @@ type job struct {
 	stop   context.Context //nolint:containedctx // done when the consumer takes no more: waits end then
 
 	past   history
-	claim  idem.Claim    // zero when it is not held, or must not be touched any more
-	lease  time.Duration // of claim, as granted
-	ctx    lazy          // the Func's
+	claim  idem.Claim      // zero when it is not held, or must not be touched any more
+	lease  time.Duration   // of claim, as granted
+	ctx    lazyctx.Context // the Func's
 	keeper keeper
 	out    Outcome
 
 	// The contexts of the two calls by which a job that goes well is settled.
-	completing, acking lazy
+	completing, acking lazyctx.Context
 }
 
 // Handle takes one delivery through the whole contract: it runs the handler, or not, records that and tells the
@@ -47,7 +48,8 @@ func (h *Handler) Handle(ctx context.Context, d Delivery) Outcome {
 
 // handle is Handle with a second context that ends waits, and those only.
 func (h *Handler) handle(ctx, stop context.Context, d Delivery) (out Outcome) {
-	j := &job{Handler: h, d: d, parent: ctx, stop: stop, ctx: lazy{parent: ctx}}
+	j := &job{Handler: h, d: d, parent: ctx, stop: stop}
+	j.ctx.Follow(ctx)
 	h.counters.deliveries.Add(1)
 	// Deferred, since it is for panics of adapters and stores, and for handlers that exit, as well.
 	defer func() {
@@ -103,7 +105,7 @@ func (j *job) run() (err error) {
 // end is the last of every job.
 func (j *job) end() {
 	j.keeper.stop()
-	j.ctx.end(nil)
+	j.ctx.End(nil)
 	if j.out.Result == 0 {
 		j.out.Result = Left // something ended the goroutine; the claim's lease runs out
 	}

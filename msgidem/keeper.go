@@ -173,6 +173,6 @@ func (k *keeper) heartbeat(ctx context.Context) {
 func (k *keeper) lose() {
 	if !k.lost.Swap(true) {
 		k.cfg.Logger.WarnContext(k.parent, "claim lost while its handler runs", "scope", k.m.Scope)
-		k.ctx.end(idem.ErrClaimLost)
+		k.ctx.End(idem.ErrClaimLost)
 	}
 }

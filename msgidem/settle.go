@@ -167,7 +167,7 @@ func (j *job) letter(reason error) (err error) {
 	past, _ := j.attempts.of(&j.m)
 	ctx := settling(j.parent)
 	defer func() {
-		ctx.end(nil)
+		ctx.End(nil)
 		if v := recover(); v != nil {
 			err = j.panicked("dead letter", v)
 		}
@@ -179,9 +179,9 @@ func (j *job) letter(reason error) (err error) {
 // recorded runs again when the lease has run out. Each try is safe, since Complete is idempotent.
 func (j *job) complete(resp idem.Response) error {
 	ctx := &j.completing
-	ctx.parent, ctx.timeout = j.parent, settleTimeout
+	ctx.For(j.parent, settleTimeout)
 	err := j.store.Complete(ctx, j.claim, resp)
-	ctx.end(nil)
+	ctx.End(nil)
 	if err == nil || errors.Is(err, idem.ErrTruncated) { // as good: that it ran is recorded
 		return nil
 	}
@@ -191,7 +191,7 @@ func (j *job) complete(resp idem.Response) error {
 		time.Sleep(min(time.Until(giveUp), pause/2+rand.N(pause/2))) // keeps apart who failed together
 		again := settling(j.parent)
 		err = j.store.Complete(again, j.claim, resp)
-		again.end(nil)
+		again.End(nil)
 		if err == nil || errors.Is(err, idem.ErrTruncated) {
 			return nil
 		}
@@ -213,7 +213,7 @@ func (j *job) release() {
 		return
 	}
 	ctx := settling(j.parent)
-	defer ctx.end(nil)
+	defer ctx.End(nil)
 	err := j.store.Abandon(ctx, j.claim)
 	if err != nil && !errors.Is(err, idem.ErrClaimLost) {
 		j.counters.storeErrors.Add(1)
@@ -238,8 +238,8 @@ func (j *job) backoff() (d time.Duration) {
 // ack tells the broker that the message is done.
 func (j *job) ack(result Result) {
 	ctx := &j.acking
-	ctx.parent, ctx.timeout = j.parent, settleTimeout
-	defer ctx.end(nil)
+	ctx.For(j.parent, settleTimeout)
+	defer ctx.End(nil)
 	j.told(result, j.d.Ack(ctx))
 }
 
@@ -251,7 +251,7 @@ func (j *job) term(result Result, err error) {
 		return
 	}
 	ctx := settling(j.parent)
-	defer ctx.end(nil)
+	defer ctx.End(nil)
 	j.told(result, j.d.Term(ctx, oneLine(err)))
 }
 
@@ -267,7 +267,7 @@ func (j *job) nak(delay time.Duration, err error) {
 		delay = 0
 	}
 	ctx := settling(j.parent)
-	defer ctx.end(nil)
+	defer ctx.End(nil)
 	j.told(Retried, j.d.NakAfter(ctx, delay))
 }
 

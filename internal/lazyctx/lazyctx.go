@@ -1,0 +1,100 @@
+// Package lazyctx has a context that costs nothing as long as nobody asks how it stands. Handlers that never ask,
+// and stores in memory, should not pay for the contexts and timers of package context on each request.
+package lazyctx
+
+import (
+	"cmp"
+	"context"
+	"sync"
+	"time"
+)
+
+// A Context is a [context.Context] that ends with a cause. It is to be part of what it belongs to, so that it is not even
+// an allocation, and is started once by one of Follow, Until and For. The contexts of package context that do its
+// work are made when somebody first asks for Done, Err or Deadline.
+type Context struct {
+	parent   context.Context //nolint:containedctx // it is a context
+	detached bool            // does not end with parent
+	deadline time.Time       // zero: none, or timeout after somebody asks
+	timeout  time.Duration   // reading the clock is not free either
+
+	mu     sync.Mutex              // guards what follows
+	made   context.Context         //nolint:containedctx // it is this context; nil until somebody asks
+	cancel context.CancelCauseFunc // of made
+	cause  error                   // why it was ended before it was made
+}
+
+// Follow starts a context that ends with its parent.
+func (c *Context) Follow(parent context.Context) { c.parent = parent }
+
+// Until starts a context with the values of parent that ends at a time, whatever becomes of parent.
+func (c *Context) Until(parent context.Context, end time.Time) {
+	c.parent, c.detached, c.deadline = parent, true, end
+}
+
+// For starts a context with the values of parent that ends d after somebody first asks how it stands, whatever becomes
+// of parent.
+func (c *Context) For(parent context.Context, d time.Duration) {
+	c.parent, c.detached, c.timeout = parent, true, d
+}
+
+// Started reports whether the context was started.
+func (c *Context) Started() bool { return c.parent != nil }
+
+// End ends the context, for the cause or for none in particular. Calling it again does nothing.
+func (c *Context) End(cause error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.made != nil {
+		c.cancel(cause)
+	} else if c.cause == nil {
+		c.cause = cmp.Or(cause, context.Canceled)
+	}
+}
+
+// Deadline implements [context.Context].
+func (c *Context) Deadline() (time.Time, bool) { return c.make().Deadline() }
+
+// Done implements [context.Context].
+func (c *Context) Done() <-chan struct{} { return c.make().Done() }
+
+// Err implements [context.Context].
+func (c *Context) Err() error { return c.make().Err() }
+
+// Value implements [context.Context]. It finds also what package context keeps in a context of its own: how to cancel a
+// child, and the cause. That is looked for after Done or Err, or when this context has ended.
+func (c *Context) Value(key any) any {
+	c.mu.Lock()
+	idle := c.made == nil && c.cause == nil
+	c.mu.Unlock()
+	if idle {
+		return c.parent.Value(key)
+	}
+	return c.make().Value(key)
+}
+
+func (c *Context) make() context.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.made != nil {
+		return c.made
+	}
+	parent := c.parent
+	if c.detached {
+		parent = context.WithoutCancel(parent)
+	}
+	c.made, c.cancel = context.WithCancelCause(parent)
+	if c.cause != nil {
+		c.cancel(c.cause) // first: by now the deadline may be over as well
+	}
+	if !c.detached {
+		return c.made
+	}
+	end, cancel := c.deadline, c.cancel
+	if end.IsZero() {
+		end = time.Now().Add(c.timeout)
+	}
+	inner, stop := context.WithDeadline(c.made, end)
+	c.made, c.cancel = inner, func(cause error) { cancel(cause); stop() }
+	return c.made
+}
