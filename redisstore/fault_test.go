@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"testing"
 	"time"
@@ -58,18 +59,36 @@ func TestWhoComesTwiceIsRecognised(t *testing.T) {
 	})
 }
 
+// Some clients do not send again what may write, and some are told not to.
+func TestReplyLostToAClientThatDoesNotTryAgain(t *testing.T) {
+	server, direct := start(t)
+	proxy := proxied(t, server.Addr)
+	p := prefix()
+	other := open(t, direct, redisstore.Config{Prefix: p})
+	s := open(t, client(t, &redis.Options{Addr: proxy.Addr(), MaxRetries: -1}), redisstore.Config{Prefix: p})
+	fresh(t, s, request("known"))
+	proxy.DropRepliesTo(p, 1)
+	claim := fresh(t, s, request("k"))
+	expect(t, other, idem.InProgress, request("k"))
+	proxy.DropRepliesTo(p, 1)
+	require.NoError(t, s.Extend(t.Context(), claim, long))
+	proxy.DropRepliesTo(p, 1)
+	require.NoError(t, s.Complete(t.Context(), claim, text("done")))
+	require.Equal(t, "done", string(expect(t, other, idem.Replay, request("k")).Response.Body))
+}
+
 func TestClaimThatNobodyHeardOfIsGivenUp(t *testing.T) {
 	server, direct := start(t)
 	proxy := proxied(t, server.Addr)
 	p := prefix()
 	other := open(t, direct, redisstore.Config{Prefix: p})
-	// A client that does not try again.
+	// A client that does not try again, so that the store's own tries are all there are.
 	c := client(t, &redis.Options{Addr: proxy.Addr(), MaxRetries: -1})
 	s := open(t, c, redisstore.Config{Prefix: p})
 	fresh(t, s, request("known"))
-	proxy.DropRepliesTo(p, 1)
+	proxy.DropRepliesTo(p, 3)
 	_, err := s.Begin(t.Context(), request("k"))
-	require.Error(t, err)
+	require.ErrorIs(t, err, io.EOF)
 	eventually(t, func() bool {
 		out, err := other.Begin(t.Context(), request("k"))
 		return err == nil && out.State == idem.Fresh
