@@ -206,7 +206,7 @@ func run(ctx context.Context, store Store, lease time.Duration, out Outcome, fn 
 	beat := startHeartbeat(detached, store, lease, out, func() { cancel(ErrClaimLost) })
 	ran := false // and ended with a result, be it a permanent failure
 	defer func() {
-		beat.stop() // before Abandon: an Extend that comes after it would claim the key again
+		beat.Close() // before Abandon: an Extend that comes after it would claim the key again
 		if !ran {
 			// fn failed, panics or exits. Nothing is recovered, so what goes on goes on by itself.
 			err = joined(err, abandon(detached, store, out.Claim))
@@ -330,5 +330,13 @@ func joined(err, other error) error {
 		return err
 	default:
 		return errors.Join(err, other)
+	}
+}
+
+// sleep returns after d, or as soon as ctx is done.
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/seed-5bb5eb37/idem"
+	"github.com/seed-5bb5eb37/idem/internal/keeper"
 )
 
 // storeRetryAfter is what a client is told when the store is full or down, and nobody knows for how long.
@@ -26,7 +27,7 @@ type guard struct {
 // A scratch is what one request works with.
 type scratch struct {
 	buf    []byte // the request and its response, see intake
-	keeper keeper
+	keeper keeper.Keeper
 }
 
 // serve answers one request: by the handler, by a replay, or by a problem.

@@ -23,8 +23,7 @@ import (
 // so could a handler. The methods that a controller looks for are all here.
 type recorder struct {
 	w      http.ResponseWriter
-	limit  int  // of body, in bytes
-	http1  bool // the rules of net/http's HTTP/1 server about Content-Length and 101 apply
+	limit  int // of body, in bytes
 	logger *slog.Logger
 
 	entry []field  // the header before the handler touched it
@@ -42,6 +41,7 @@ type recorder struct {
 	streaming bool // the header was sent
 	dropped   bool // the body was too large, and is not kept
 	hijacked  bool
+	http1     bool // the rules of net/http's HTTP/1 server about Content-Length and 101 apply; set by init
 }
 
 // init prepares a recorder. room is an empty slice with capacity for the body.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/seed-5bb5eb37/idem"
+	"github.com/seed-5bb5eb37/idem/internal/keeper"
 	"github.com/seed-5bb5eb37/idem/internal/lazyctx"
 )
 
@@ -26,7 +27,7 @@ type run struct {
 	values  detached
 	ctx     lazyctx.Context // the handler's
 	ending  lazyctx.Context // of the first call that ends the claim
-	keeper  *keeper
+	keeper  *keeper.Keeper
 	settled bool // the handler has answered, so that the claim must not be released as if it had not
 }
 
@@ -43,7 +44,7 @@ func (g *guard) run(next http.Handler, w http.ResponseWriter, r *http.Request, i
 	x.values = detached{request: r.Context(), op: &x.op}
 	now := time.Now()
 	x.ctx.Until(&x.values, now.Add(g.conf.MaxRun))
-	x.keeper.start(x, now, in.outcome.Remaining)
+	x.keep(now, in.outcome.Remaining)
 	// A panic and runtime.Goexit pass through end as well, without being recovered: the trace and the
 	// reaction of whoever is outside stay as they would be.
 	defer x.end()
@@ -57,8 +58,8 @@ func (g *guard) run(next http.Handler, w http.ResponseWriter, r *http.Request, i
 // end gives the claim up if the handler did not answer, and ends the context in any case.
 func (x *run) end() {
 	x.ctx.End(nil)
-	x.keeper.stop()
-	x.keeper.wait()
+	x.keeper.Stop()
+	x.keeper.Wait()
 	if !x.settled {
 		x.abandon()
 	}
@@ -71,8 +72,8 @@ func (x *run) settle(r *http.Request) {
 	action := x.action()
 	if action == Release {
 		// Before the answer is sent: the client may come back as soon as it has it.
-		x.keeper.stop()
-		x.keeper.wait() // an Extend that comes after Abandon would take the key again
+		x.keeper.Stop()
+		x.keeper.Wait() // an Extend that comes after Abandon would take the key again
 		x.abandon()
 	} else if err := x.record(action); err != nil {
 		x.fail(r, err)
@@ -103,7 +104,7 @@ func (x *run) record(action Action) error {
 		resp = x.rec.response(x.conf.KeepHeader, x.conf.Redact)
 	}
 	resp.TTL = time.Duration(x.op.ttl.Load())
-	defer x.keeper.stop()
+	defer x.keeper.Stop()
 	return x.complete(resp)
 }
 

@@ -3,6 +3,7 @@ package msgidem
 import (
 	"context"
 	"errors"
+	"sync"
 
 	"github.com/seed-5bb5eb37/idem"
 )
@@ -22,6 +23,7 @@ type Handler struct {
 	cfg      Config
 	attempts attempts
 	counters counters
+	keepers  sync.Pool // of *keeper.Keeper
 }
 
 // New returns a handler that runs fn once per message, or an error that says what is wrong with cfg. The

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed-5bb5eb37/idem"
+	"github.com/seed-5bb5eb37/idem/internal/keeper"
 	"github.com/seed-5bb5eb37/idem/internal/lazyctx"
 )
 
@@ -25,7 +27,8 @@ type job struct {
 	claim  idem.Claim      // zero when it is not held, or must not be touched any more
 	lease  time.Duration   // of claim, as granted
 	ctx    lazyctx.Context // the Func's
-	keeper keeper
+	lost   atomic.Bool     // the handler was told that the claim is
+	keeper *keeper.Keeper  // from the handler's pool; nil until it is needed
 	out    Outcome
 
 	// The contexts of the two calls by which a job that goes well is settled.
@@ -104,7 +107,11 @@ func (j *job) run() (err error) {
 
 // end is the last of every job.
 func (j *job) end() {
-	j.keeper.stop()
+	j.unkeep()
+	if j.keeper != nil {
+		j.keepers.Put(j.keeper)
+		j.keeper = nil
+	}
 	j.ctx.End(nil)
 	if j.out.Result == 0 {
 		j.out.Result = Left // something ended the goroutine; the claim's lease runs out
@@ -130,7 +137,7 @@ func (j *job) work() {
 	case out.State == idem.Fresh:
 		j.claim = out.Claim
 		j.lease = out.Remaining
-		j.keeper.start(j, out.Remaining)
+		j.keep(out.Remaining)
 		j.fresh()
 	case out.State == idem.Replay:
 		j.replay(&out.Response)
@@ -201,8 +208,8 @@ func (j *job) wait(req idem.Request) (idem.Outcome, error) {
 	}
 	j.counters.waiting.Add(1)
 	defer j.counters.waiting.Add(-1)
-	j.keeper.start(j, 0)
-	defer j.keeper.stop()
+	j.keep(0)
+	defer j.unkeep()
 
 	patient := req
 	patient.Wait = true

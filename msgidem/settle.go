@@ -39,7 +39,7 @@ func (j *job) settle(err error) {
 	}
 	j.counters.failures.Add(1)
 	switch {
-	case j.keeper.lost.Load(): // whatever the handler says: the message is another consumer's, or soon will be
+	case j.lost.Load(): // whatever the handler says: the message is another consumer's, or soon will be
 		j.counters.claimsLost.Add(1)
 		j.release()
 		j.leave(fmt.Errorf("%w: %w", idem.ErrClaimLost, err))
@@ -57,7 +57,7 @@ func (j *job) settle(err error) {
 // took effect.
 func (j *job) succeed() {
 	err := j.complete(idem.Response{TTL: j.cfg.TTL})
-	j.keeper.stop()
+	j.unkeep()
 	switch {
 	case err == nil:
 		j.attempts.forget(&j.m)
@@ -143,7 +143,7 @@ func (j *job) bury(reason error) {
 	}
 	if j.claim.Token != 0 {
 		err := j.complete(idem.Response{Failed: true, Body: []byte(reason.Error()), TTL: j.cfg.TTL})
-		j.keeper.stop()
+		j.unkeep()
 		switch {
 		case errors.Is(err, idem.ErrClaimLost):
 			j.counters.claimsLost.Add(1)
@@ -208,7 +208,7 @@ func isFinal(err error) bool {
 // release gives the claim up, if there is one. One try will do: at worst the key is free when the lease has run
 // out.
 func (j *job) release() {
-	j.keeper.stop() // before Abandon: an Extend that comes after it would claim the key again
+	j.unkeep() // before Abandon: an Extend that comes after it would claim the key again
 	if j.claim.Token == 0 {
 		return
 	}
@@ -287,10 +287,10 @@ func (j *job) told(result Result, err error) {
 // hold keeps the delivery for d, or until the consumer stops, and tells the broker that it does. It reports
 // whether d is over.
 func (j *job) hold(d time.Duration) bool {
-	j.keeper.stop()
+	j.unkeep()
 	j.claim = idem.Claim{}
-	j.keeper.start(j, 0)
-	defer j.keeper.stop()
+	j.keep(0)
+	defer j.unkeep()
 	select {
 	case <-j.stop.Done():
 		return false

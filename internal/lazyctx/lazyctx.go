@@ -14,7 +14,6 @@ import (
 // work are made when somebody first asks for Done, Err or Deadline.
 type Context struct {
 	parent   context.Context //nolint:containedctx // it is a context
-	detached bool            // does not end with parent
 	deadline time.Time       // zero: none, or timeout after somebody asks
 	timeout  time.Duration   // reading the clock is not free either
 
@@ -29,13 +28,13 @@ func (c *Context) Follow(parent context.Context) { c.parent = parent }
 
 // Until starts a context with the values of parent that ends at a time, whatever becomes of parent.
 func (c *Context) Until(parent context.Context, end time.Time) {
-	c.parent, c.detached, c.deadline = parent, true, end
+	c.parent, c.deadline = parent, end
 }
 
 // For starts a context with the values of parent that ends d after somebody first asks how it stands, whatever becomes
 // of parent.
 func (c *Context) For(parent context.Context, d time.Duration) {
-	c.parent, c.detached, c.timeout = parent, true, d
+	c.parent, c.timeout = parent, max(d, 1)
 }
 
 // Started reports whether the context was started.
@@ -79,15 +78,15 @@ func (c *Context) make() context.Context {
 	if c.made != nil {
 		return c.made
 	}
-	parent := c.parent
-	if c.detached {
+	parent, follows := c.parent, c.deadline.IsZero() && c.timeout == 0
+	if !follows {
 		parent = context.WithoutCancel(parent)
 	}
 	c.made, c.cancel = context.WithCancelCause(parent)
 	if c.cause != nil {
 		c.cancel(c.cause) // first: by now the deadline may be over as well
 	}
-	if !c.detached {
+	if follows {
 		return c.made
 	}
 	end, cancel := c.deadline, c.cancel
