@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/seed-5bb5eb37/idem/httpidem"
+	"github.com/seed-5bb5eb37/idem/internal/progress"
 )
 
 // A load is the command load: many copies of many payments, sent through [httpidem.Transport] by
@@ -66,7 +67,7 @@ func (l *load) run(ctx context.Context, stdout, stderr io.Writer) error {
 		AttemptTimeout: l.patience,
 	}}
 	total := l.payments * l.copies
-	stop := showProgress(stderr, func() string {
+	stop := progress.Show(stderr, func() string {
 		return fmt.Sprintf("load: %s of %s requests answered, %s attempts",
 			grouped(got.answered()), grouped(total), grouped(int(got.attempts.Load())))
 	})

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strconv"
 	"time"
@@ -61,48 +60,4 @@ func quantiles(durations []time.Duration) string {
 // millis writes d in milliseconds with one decimal.
 func millis(d time.Duration) string {
 	return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond))
-}
-
-// showProgress animates line on w until stop is called, but only on a terminal: a pipe or a file must
-// not be filled with escape codes.
-func showProgress(w io.Writer, line func() string) (stop func()) {
-	if !isTerminal(w) {
-		return func() {}
-	}
-	return animate(w, line)
-}
-
-// animate rewrites one line on w with what line returns, ten times a second, until stop is called,
-// which wipes it.
-func animate(w io.Writer, line func() string) (stop func()) {
-	quit, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		defer fmt.Fprint(w, "\r\x1b[K")
-		tick := time.NewTicker(100 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			fmt.Fprintf(w, "\r%s\x1b[K", line())
-			select {
-			case <-tick.C:
-			case <-quit:
-				return
-			}
-		}
-	}()
-	return func() {
-		close(quit)
-		<-done
-	}
-}
-
-// isTerminal tells whether w is a terminal that understands escape codes. The null device is taken for one
-// as well, which does no harm.
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok || os.Getenv("TERM") == "dumb" {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }

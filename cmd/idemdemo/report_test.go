@@ -2,10 +2,7 @@ package main
 
 import (
 	"bytes"
-	"os"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -38,39 +35,4 @@ func TestPercentile(t *testing.T) {
 	}
 	require.EqualValues(t, 99, percentile(hundred, 99))
 	require.EqualValues(t, 100, percentile(hundred, 100))
-}
-
-// TestProgress makes sure above all that nothing but text ends up in a pipe.
-func TestProgress(t *testing.T) {
-	t.Run("nothing is written to a pipe", func(t *testing.T) {
-		r, w, err := os.Pipe()
-		require.NoError(t, err)
-		defer func() { _ = r.Close() }()
-		showProgress(w, func() string { return "line" })()
-		require.NoError(t, w.Close())
-		n, _ := r.Read(make([]byte, 1))
-		require.Zero(t, n)
-	})
-
-	t.Run("a line is rewritten in place and wiped", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			var out bytes.Buffer
-			var n atomic.Int64
-			stop := animate(&out, func() string { return string(rune('a' + n.Add(1) - 1)) })
-			time.Sleep(150 * time.Millisecond)
-			stop()
-			require.Equal(t, "\ra\x1b[K\rb\x1b[K\r\x1b[K", out.String())
-		})
-	})
-
-	t.Run("a character device is a terminal, unless it is dumb", func(t *testing.T) {
-		null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
-		require.NoError(t, err)
-		defer func() { _ = null.Close() }()
-		t.Setenv("TERM", "xterm")
-		require.True(t, isTerminal(null))
-		t.Setenv("TERM", "dumb")
-		require.False(t, isTerminal(null))
-		require.False(t, isTerminal(&bytes.Buffer{}))
-	})
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/seed-5bb5eb37/idem"
+	"github.com/seed-5bb5eb37/idem/internal/progress"
 )
 
 const (
@@ -40,7 +41,7 @@ func (s *storm) run(ctx context.Context, stdout, stderr io.Writer, e *idem.Engin
 	}
 	fmt.Fprintf(stdout, "storm: %s orders × %d clients to %s\n", grouped(s.orders), s.clients, server.url)
 	t := &tally{start: time.Now()}
-	stop := showProgress(stderr, func() string {
+	stop := progress.Show(stderr, func() string {
 		return fmt.Sprintf("storm: %s of %s orders charged, %s requests",
 			grouped(books.total()), grouped(s.orders), grouped(t.sent()))
 	})

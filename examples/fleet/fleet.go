@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/seed-5bb5eb37/idem/internal/progress"
 	"github.com/seed-5bb5eb37/idem/internal/testserver"
 )
 
@@ -90,7 +91,7 @@ func (f *fleet) trade(ctx context.Context) (sent *customers, err error) {
 		return nil, err
 	}
 	sent = newCustomers(servers.addrs, f.customers)
-	stop := showProgress(f.stderr, func() string {
+	stop := progress.Show(f.stderr, func() string {
 		return fmt.Sprintf("%d of %d orders, %s", sent.orders(), f.orders, f.phase.Load())
 	})
 	defer stop()

@@ -2,10 +2,7 @@ package main
 
 import (
 	"fmt"
-	"io"
-	"os"
 	"strings"
-	"time"
 )
 
 // report prints what happened. It returns an error when a promise was broken.
@@ -53,40 +50,4 @@ func listed(orders []string) string {
 		return fmt.Sprintf("%s and %d more", strings.Join(orders[:most], ", "), len(orders)-most)
 	}
 	return strings.Join(orders, ", ")
-}
-
-// showProgress rewrites one line on a terminal, until stop is called, which wipes it. It writes nothing into files
-// and pipes.
-func showProgress(w io.Writer, line func() string) (stop func()) {
-	if !isTerminal(w) {
-		return func() {}
-	}
-	quit, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		defer fmt.Fprint(w, "\r\x1b[K")
-		tick := time.NewTicker(100 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			fmt.Fprintf(w, "\r%s\x1b[K", line())
-			select {
-			case <-tick.C:
-			case <-quit:
-				return
-			}
-		}
-	}()
-	return func() {
-		close(quit)
-		<-done
-	}
-}
-
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok || os.Getenv("TERM") == "dumb" {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
