@@ -7,10 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"reflect"
 	"slices"
 	"time"
+
+	"github.com/seed-5bb5eb37/idem/internal/patience"
 )
 
 // ErrNotRecorded comes from [Do] and [Call], together with the result and the store's error, when the
@@ -18,20 +19,9 @@ import (
 // that it is in progress until the lease ends, and then what the store's [LeasePolicy] says.
 var ErrNotRecorded = errors.New("idem: operation ran, but its result was not recorded")
 
-const (
-	// callTimeout bounds one call that settles a claim. Nothing else ends such a call, since it is
-	// detached from the caller's context.
-	callTimeout = 5 * time.Second
-
-	// A failing Complete is tried again for as long as a lease lasts, within these bounds: the claim of an
-	// owner who can't reach the store lasts no longer either.
-	minPatience = 10 * time.Second
-	maxPatience = 5 * time.Minute
-
-	// The pauses between the tries double from the first of these to the last.
-	firstPause = 50 * time.Millisecond
-	lastPause  = 2 * time.Second
-)
+// callTimeout bounds one call that settles a claim. Nothing else ends such a call, since it is
+// detached from the caller's context.
+const callTimeout = 5 * time.Second
 
 // An InProgressError says how long another caller's claim lasts. It matches [ErrInProgress].
 type InProgressError struct {
@@ -253,16 +243,12 @@ func settle(ctx context.Context, store Store, out Outcome, resp Response, cause 
 // complete records resp. A store that fails is tried again, since a key that is not recorded is one that
 // somebody runs again when the lease has run out; each try is safe, since Complete is idempotent.
 func complete(ctx context.Context, store Store, c Claim, resp Response, lease time.Duration) error {
-	giveUp := time.Now().Add(min(max(lease, minPatience), maxPatience))
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		err := completeOnce(ctx, store, c, resp)
-		left := time.Until(giveUp)
-		if err == nil || isFinal(err) || left <= 0 {
-			return err
-		}
-		// The jitter keeps callers apart that failed together.
-		sleep(ctx, min(left, pause/2+rand.N(pause/2)))
+	start := time.Now()
+	err := completeOnce(ctx, store, c, resp)
+	if err == nil || isFinal(err) {
+		return err
 	}
+	return patience.Retry(start, lease, isFinal, func() error { return completeOnce(ctx, store, c, resp) })
 }
 
 // completeOnce is one try, bounded, so that a store that hangs is tried again too.
@@ -330,13 +316,5 @@ func joined(err, other error) error {
 		return err
 	default:
 		return errors.Join(err, other)
-	}
-}
-
-// sleep returns after d, or as soon as ctx is done.
-func sleep(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
 	}
 }

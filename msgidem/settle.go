@@ -4,23 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"time"
 
 	"github.com/seed-5bb5eb37/idem"
+	"github.com/seed-5bb5eb37/idem/internal/lazyctx"
+	"github.com/seed-5bb5eb37/idem/internal/patience"
 )
 
 const (
-	// A failing Complete is tried again for as long as a lease lasts, within these bounds: the claim of a
-	// consumer that can't reach the store lasts no longer either.
-	minPatience = 10 * time.Second
-	maxPatience = 5 * time.Minute
-
-	// The pauses between the tries double from the first of these to the last.
-	firstPause = 50 * time.Millisecond
-	lastPause  = 2 * time.Second
-
 	// maxHold bounds how long a delivery is held for a broker that can't delay.
 	maxHold = 10 * time.Second
 
@@ -178,23 +170,23 @@ func (j *job) letter(reason error) (err error) {
 // complete records resp. A store that fails is tried again, with the claim extended meanwhile: what is not
 // recorded runs again when the lease has run out. Each try is safe, since Complete is idempotent.
 func (j *job) complete(resp idem.Response) error {
-	ctx := &j.completing
-	ctx.For(j.parent, settleTimeout)
-	err := j.store.Complete(ctx, j.claim, resp)
-	ctx.End(nil)
-	if err == nil || errors.Is(err, idem.ErrTruncated) { // as good: that it ran is recorded
-		return nil
+	start := time.Now()
+	j.completing.For(j.parent, settleTimeout)
+	err := j.completeOnce(&j.completing, resp)
+	if err == nil || isFinal(err) {
+		return err
 	}
-	giveUp := time.Now().Add(min(max(j.lease, minPatience), maxPatience))
-	for pause := firstPause; !isFinal(err) && time.Now().Before(giveUp); pause = min(2*pause, lastPause) {
-		j.counters.storeErrors.Add(1)
-		time.Sleep(min(time.Until(giveUp), pause/2+rand.N(pause/2))) // keeps apart who failed together
-		again := settling(j.parent)
-		err = j.store.Complete(again, j.claim, resp)
-		again.End(nil)
-		if err == nil || errors.Is(err, idem.ErrTruncated) {
-			return nil
-		}
+	return patience.Retry(start, j.lease, isFinal, func() error {
+		j.counters.storeErrors.Add(1) // for the try before
+		return j.completeOnce(settling(j.parent), resp)
+	})
+}
+
+func (j *job) completeOnce(ctx *lazyctx.Context, resp idem.Response) error {
+	defer ctx.End(nil)
+	err := j.store.Complete(ctx, j.claim, resp)
+	if errors.Is(err, idem.ErrTruncated) {
+		return nil // as good: that it ran is recorded
 	}
 	return err
 }
