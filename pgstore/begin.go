@@ -126,11 +126,7 @@ func (s *Store) ask(ctx context.Context, req *idem.Request, args []any) (idem.Ou
 	go func() { a.done <- a.run(s.queries.begin, args) }()
 	select {
 	case err := <-a.done:
-		defer a.close()
-		if err != nil {
-			return idem.Outcome{}, err
-		}
-		return readBegin(a.rows, req)
+		return a.answer(err, req)
 	case <-ctx.Done():
 		giveBack := func() { s.giveBack(a, req.Scope, req.Key) }
 		if !s.spawn(giveBack) {
@@ -161,12 +157,25 @@ func (a *asking) run(query string, args []any) (err error) {
 	return nil
 }
 
-func (a *asking) close() {
-	if a.rows != nil {
-		a.rows.Close()
+// answer reads the first row, unless err says that there is none, and ends the statement. What the row says holds only
+// when that succeeded: it was sent before the commit, which may fail, above all at the isolation level serializable.
+func (a *asking) answer(err error, req *idem.Request) (out idem.Outcome, _ error) {
+	defer a.cancel()
+	defer a.conn.Release()
+	if a.rows == nil {
+		return out, err
 	}
-	a.conn.Release()
-	a.cancel()
+	if err == nil {
+		out, err = readBegin(a.rows, req)
+	}
+	a.rows.Close()
+	if err == nil {
+		err = a.rows.Err()
+	}
+	if err != nil {
+		return idem.Outcome{}, err
+	}
+	return out, nil
 }
 
 // giveBack waits for a statement whose caller has left, and abandons what it claimed, so that the key is not stuck for
@@ -174,12 +183,7 @@ func (a *asking) close() {
 func (s *Store) giveBack(a *asking, scope, key string) {
 	timer := time.AfterFunc(graceTime, a.cancel)
 	defer timer.Stop()
-	err := <-a.done
-	var out idem.Outcome
-	if err == nil {
-		out, err = readBegin(a.rows, &idem.Request{})
-	}
-	a.close()
+	out, err := a.answer(<-a.done, &idem.Request{})
 	if err != nil || out.State != idem.Fresh {
 		return
 	}

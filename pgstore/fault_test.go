@@ -97,7 +97,42 @@ func TestLostReplies(t *testing.T) {
 	})
 }
 
-// A network that swallows everything must not keep a caller for longer than it wants to stay.
+// What a Begin is granted it has only when the commit succeeds, after which the server has sent the row already.
+func TestCommitOfABeginFails(t *testing.T) {
+	const schema = "failing commits"
+	pool := newPool(t, databaseURL)
+	require.NoError(t, pgstore.Migrate(t.Context(), pool, schema))
+	_, err := pool.Exec(t.Context(), `
+		CREATE SEQUENCE "failing commits".failures;
+		CREATE FUNCTION "failing commits".fail() RETURNS trigger LANGUAGE plpgsql AS $$
+		BEGIN
+			IF new.key LIKE '% for ever' THEN
+				RAISE 'no';
+			ELSIF nextval('"failing commits".failures') <= 3 THEN -- no rollback takes that back
+				RAISE 'not now' USING ERRCODE = 'serialization_failure';
+			END IF;
+			RETURN NULL;
+		END $$;
+		CREATE CONSTRAINT TRIGGER fail AFTER INSERT ON "failing commits".records
+			DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION "failing commits".fail()`)
+	require.NoError(t, err)
+	store := newStore(t, pool, pgstore.Config{Schema: schema})
+	t.Run("for now", func(t *testing.T) {
+		req := request()
+		c := claim(t, store, req)
+		begin(t, store, req, idem.InProgress)
+		require.NoError(t, store.Complete(t.Context(), c, text("done")))
+		replays(t, store, req, "done")
+	})
+	t.Run("for ever", func(t *testing.T) {
+		req := request()
+		req.Key += " for ever"
+		out, err := store.Begin(t.Context(), req)
+		require.ErrorContains(t, err, "no")
+		require.Zero(t, out)
+	})
+}
+
 // A Begin that is sent again because its connection broke may be carried out in any order with its first copy, also
 // after what it claimed was used.
 func TestCopiesOfABegin(t *testing.T) {
@@ -139,6 +174,7 @@ func TestCopiesOfABegin(t *testing.T) {
 	}
 }
 
+// A network that swallows everything must not keep a caller for longer than it wants to stay.
 func TestBlackHole(t *testing.T) {
 	proxy, through := proxied(t)
 	store := newStore(t, newPool(t, databaseURL, through), pgstore.Config{PollOnly: true})
