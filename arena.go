@@ -177,8 +177,13 @@ func (a *arena) retire(class, id uint32) {
 		a.dropSpare(&a.byClass[a.idle])
 		a.idle = class
 	}
-	if len(a.slabs[c.spare].buf) > minSlab {
+	switch s := a.slabs[c.spare]; {
+	case len(s.buf) > minSlab:
 		a.dropSpare(c)
+	case int(c.spare) > a.lowest: // under a low number it lets the table shrink
+		a.dropOf(c, c.spare)
+		c.spare = a.add(s)
+		c.bytes += len(s.buf)
 	}
 }
 
@@ -269,7 +274,7 @@ func (a *arena) drop(id uint32) {
 	}
 	a.slabs = a.slabs[:n]
 	a.lowest = min(a.lowest, n)
-	if cap(a.slabs) > 64 && n < cap(a.slabs)/4 {
+	if cap(a.slabs) > 8 && n < cap(a.slabs)/4 {
 		a.slabs = append(make([]slab, 0, 2*n), a.slabs...)
 	}
 }

@@ -49,8 +49,8 @@ func mint(rnd *rand.Rand) string {
 // probes returns how many slots a look-up in s reads, on average and at most.
 func probes(s *shard) (average float64, most int) {
 	sum := 0
-	for first := 0; first < len(s.index.dir); first += 1 << (s.index.depth - s.index.dir[first].depth) {
-		t := s.index.dir[first]
+	for first := 0; first < len(s.index.tables); first += 1 << (s.index.depth - s.index.tables[first].depth) {
+		t := s.index.tables[first]
 		for i, slot := range t.slots {
 			if slot != 0 {
 				n := (i-t.home(uint32(slot>>32)))&(len(t.slots)-1) + 1

@@ -38,7 +38,7 @@ type Config struct {
 	// MaxResponseBytes bounds a response's header and body together. Zero means 1 MiB.
 	MaxResponseBytes int
 
-	// MaxRecords bounds the records that are held at a time. Zero means that only MaxBytes does.
+	// MaxRecords bounds the records that are held at a time, see [Engine.Len]. Zero means that only MaxBytes does.
 	MaxRecords int
 
 	// MaxBytes bounds the memory for records. It is counted in slabs of up to 128 KiB, and responses of

@@ -89,7 +89,7 @@ func TestLongNamesWithAnyBody(t *testing.T) {
 			require.Equal(r, strings.Repeat("n", len(rec.Scope)), rec.Scope)
 			r.complete(idem.Claim{Scope: rec.Scope, Key: rec.Key, Token: rec.Token}, "again")
 		}
-		time.Sleep(24*time.Hour + sweepLag)
+		time.Sleep(gone(24 * time.Hour))
 		synctest.Wait()
 		require.Zero(r, r.Len())
 	})
@@ -187,7 +187,7 @@ func TestMaxRecords(t *testing.T) {
 		r.forget("claimed", true)
 		r.fresh("another", 0)
 
-		time.Sleep(99 * time.Hour)
+		time.Sleep(gone(99 * time.Hour))
 		synctest.Wait()
 		require.Zero(r, r.Len())
 		for i := range 100 {
@@ -230,7 +230,7 @@ func TestMaxBytes(t *testing.T) {
 				for i, c := range claims {
 					r.replays(c.Key, strings.Repeat("b", i%2*500))
 				}
-				time.Sleep(time.Hour + sweepLag)
+				time.Sleep(gone(time.Hour))
 				synctest.Wait()
 				require.Zero(r, r.Len())
 				require.Less(r, r.Stats().Bytes, 9000*shards, "slabs are given back")
@@ -255,7 +255,7 @@ func TestMaxBytesIsFreeAgainAfterAllSizes(t *testing.T) {
 				}
 				require.NoError(r, r.Complete(r.Context(), out.Claim, idem.Response{Body: make([]byte, rnd.IntN(5000)), TTL: time.Second}))
 			}
-			time.Sleep(time.Second + sweepLag)
+			time.Sleep(gone(time.Second))
 			synctest.Wait()
 			require.Zero(r, r.Len())
 			for j := range 100 {

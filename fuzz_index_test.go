@@ -52,7 +52,7 @@ func FuzzIndex(f *testing.F) {
 		x.removeAll(len(x.all))
 		x.check()
 		require.LessOrEqual(t, x.x.bytes, minTable*8, "an empty index is small")
-		require.LessOrEqual(t, len(x.x.dir), 1)
+		require.LessOrEqual(t, len(x.x.tables), 1)
 	})
 }
 
@@ -143,7 +143,7 @@ func (x *indexFuzz) pages() {
 // check looks for every hash, and for one beside it.
 func (x *indexFuzz) check() {
 	require.Equal(x.t, len(x.all), x.x.n)
-	require.LessOrEqual(x.t, len(x.x.dir), fuzzDir, "splitting does not help equal hashes")
+	require.LessOrEqual(x.t, len(x.x.tables), fuzzDir, "splitting does not help equal hashes")
 	for h, refs := range x.refs {
 		if found := x.find(h); !slices.Equal(refs, found) {
 			slices.Sort(found)

@@ -13,9 +13,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fuzzLate is how long after a deadline its record may still be held and its waiters may still sleep: a
-// tick of the wheel, and the pause of a tick between two rounds of the sweeper.
+// fuzzLate is how long after the end of a lease its waiters may still sleep: a tick of the wheel, and the pause of a
+// tick between two rounds of the sweeper.
 const fuzzLate = 2 << tickBits
+
+// fuzzHeld is until when a record may be held of which nobody waits for the end.
+func fuzzHeld(since, ends int64) int64 {
+	return after(ends, time.Duration(fuzzLate+(ends-max(since, 0)+fuzzLate)/maxLag))
+}
 
 type modelKey struct{ scope, key string }
 
@@ -202,7 +207,7 @@ func (m *model) held(r *modelRecord, now int64) (least, most int) {
 		case other.live(now):
 			least++
 			most++
-		case other.ends > 0 && now <= other.ends+fuzzLate:
+		case other.ends > 0 && now <= fuzzHeld(other.since, other.ends):
 			most++
 		}
 	}
@@ -371,7 +376,11 @@ func (m *model) compare() {
 			m.sameRecord(k, r, rec)
 			continue
 		}
-		require.LessOrEqual(m.t, now, rec.deadline()+fuzzLate, "%q is not reclaimed", k)
+		held := after(rec.deadline(), fuzzLate)
+		if rec.state() != flagInProgress {
+			held = fuzzHeld(rec.since(), rec.deadline())
+		}
+		require.LessOrEqual(m.t, now, held, "%q is not reclaimed", k)
 		settling := r.state == Unknown && r.lapsed == rec.deadline() && r.token == rec.token()
 		require.True(m.t, settling || !r.live(now), "%q has expired early: %+v at %d", k, r, now)
 	}

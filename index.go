@@ -1,28 +1,20 @@
 package idem
 
-import "math/bits"
-
 // An index finds the records with a given hash. It is an extendible hash table: a directory of small
 // open-addressed tables, chosen by the upper bits of the hash. A table that is full is split in two and
 // a table that empties joins its neighbour, so that no step moves more than one table's slots, however
 // many records there are. Slots hold the hash beside the ref, so that neither growing nor probing
 // touches records that do not match. It holds refs, not pointers, and is not safe for concurrent use.
 type index struct {
-	dir   []entry // by the upper depth bits of the hash; 1<<depth of them
-	depth uint8
-	n     int // records
-	bytes int // of all tables
+	slots  [][]uint64 // of the tables, by the upper depth bits of the hash; all that a search needs
+	tables []*table   // by the same; 1<<depth of them
+	depth  uint8
+	n      int // records
+	bytes  int // of all tables
 }
 
-// An entry leads to a table. It repeats what a search needs of it, to save a search one memory access.
-type entry struct {
-	*table
-	slots []uint64
-	depth uint8
-}
-
-// A table is probed linearly from the slot that the hash bits after its prefix name. Removing closes
-// the gap instead of leaving a tombstone.
+// A table is probed linearly from the slot that the lowest hash bits name. Removing closes the gap instead of
+// leaving a tombstone.
 type table struct {
 	slots []uint64 // hash<<32 | ref; zero is empty
 	n     int
@@ -41,19 +33,18 @@ func (t *table) full() bool   { return t.n*5 >= len(t.slots)*4 }
 func (t *table) sparse() bool { return t.n*8 < len(t.slots) }
 
 func (x *index) table(h uint32) *table {
-	if x.dir == nil {
+	if x.tables == nil {
 		return nil
 	}
-	return x.dir[h>>(32-x.depth)].table
+	return x.tables[h>>(32-x.depth)]
 }
 
 // probe starts a search for h.
 func (x *index) probe(h uint32) probe {
-	if x.dir == nil {
+	if x.slots == nil {
 		return probe{}
 	}
-	e := &x.dir[h>>(32-x.depth)]
-	return probe{slots: e.slots, at: home(h, e.depth, len(e.slots)), hash: h}
+	return probe{slots: x.slots[h>>(32-x.depth)], at: int(h), hash: h}
 }
 
 // A probe walks over the refs that were stored under a hash.
@@ -91,8 +82,8 @@ func (x *index) all(h uint32, buf []ref) []ref {
 
 // insert stores r under h. The same pair must not be there already.
 func (x *index) insert(h uint32, r ref) {
-	if x.dir == nil {
-		x.dir = make([]entry, 1)
+	if x.tables == nil {
+		x.makeDir(1)
 		x.point(0, 1, x.newTable(minTable, 0))
 	}
 	t := x.table(h)
@@ -138,12 +129,8 @@ func (x *index) page(cursor uint32, buf []uint32) (hashes []uint32, next uint32)
 	return buf, uint32(prefix << (32 - t.depth))
 }
 
-func (t *table) home(h uint32) int { return home(h, t.depth, len(t.slots)) }
-
-// home is the slot that the bits of h after the first depth ones name.
-func home(h uint32, depth uint8, slots int) int {
-	return int(h << depth >> (32 - bits.Len(uint(slots-1))))
-}
+// home is the slot that the lowest bits of h name. Tables split by the highest ones.
+func (t *table) home(h uint32) int { return int(h) & (len(t.slots) - 1) }
 
 func (t *table) put(slot uint64) {
 	mask := len(t.slots) - 1
@@ -202,7 +189,7 @@ func (x *index) newTable(slots int, depth uint8) *table {
 // point makes count directory entries from first on lead to t.
 func (x *index) point(first, count int, t *table) {
 	for i := range count {
-		x.dir[first+i] = entry{table: t, slots: t.slots, depth: t.depth}
+		x.tables[first+i], x.slots[first+i] = t, t.slots
 	}
 }
 
@@ -268,12 +255,14 @@ func (x *index) span(h uint32, depth uint8) (first, count int) {
 	return int(h>>(32-x.depth)) &^ (count - 1), count
 }
 
+func (x *index) makeDir(n int) { x.tables, x.slots = make([]*table, n), make([][]uint64, n) }
+
 func (x *index) doubleDir() {
-	dir := make([]entry, 2*len(x.dir))
-	for i := range dir {
-		dir[i] = x.dir[i/2]
+	old := x.tables
+	x.makeDir(2 * len(old))
+	for i, t := range old {
+		x.point(2*i, 2, t)
 	}
-	x.dir = dir
 	x.depth++
 }
 
@@ -291,7 +280,7 @@ func (x *index) shrink(h uint32, t *table) {
 // join puts t and the table that it was once split from back together, when both fit well into one.
 func (x *index) join(h uint32, t *table) {
 	first, count := x.span(h, t.depth)
-	other := x.dir[first^count].table
+	other := x.tables[first^count]
 	if other.depth != t.depth || len(other.slots) > maxTable || (t.n+other.n)*5 > maxTable*2 {
 		return
 	}
@@ -313,16 +302,16 @@ func (x *index) join(h uint32, t *table) {
 // halveDir drops directory bits that no table uses any more.
 func (x *index) halveDir() {
 	for x.depth > 0 {
-		for i := 0; i < len(x.dir); i += 2 {
-			if x.dir[i].table != x.dir[i+1].table {
+		old := x.tables
+		for i := 0; i < len(old); i += 2 {
+			if old[i] != old[i+1] {
 				return
 			}
 		}
-		dir := make([]entry, len(x.dir)/2)
-		for i := range dir {
-			dir[i] = x.dir[2*i]
+		x.makeDir(len(old) / 2)
+		for i := range x.tables {
+			x.point(i, 1, old[2*i])
 		}
-		x.dir = dir
 		x.depth--
 	}
 }

@@ -66,7 +66,7 @@ func TestFreshBeginsReclaim(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		for i := range 1000 {
 			keep(t, e, fmt.Sprint("new ", i), "body", time.Second)
-			require.Less(t, e.Len(), 1200, "after %d new records", i+1) // at first all 1000 move down the wheel
+			require.LessOrEqual(t, e.Len(), 1000, "after %d new records", i+1)
 			audit(t, e)
 		}
 		require.Equal(t, 1000, e.Len(), "what was due is gone, and nothing else")
@@ -127,7 +127,7 @@ func TestExpirySlicesAreBounded(t *testing.T) {
 			}
 		}
 		require.GreaterOrEqual(t, slices, n/budget)
-		require.LessOrEqual(t, slices, wheelLevels*(n+slices)/budget, "each record moves down a level at a time, and no more")
+		require.LessOrEqual(t, slices, (n+slices)/budget+1, "each record is looked at once")
 		require.Equal(t, uint64(n), e.Stats().Expired)
 	})
 }
@@ -150,12 +150,12 @@ func jump(t *testing.T, n int) {
 				t.Fatal(out.State, err)
 			}
 		}
-		keep(t, e, "longer", body, asleep+time.Hour)
+		keep(t, e, "longer", body, 2*asleep)
 		checkInvariants(t, e)
 		// The clock of a bubble stops at every timer in between. So not it is moved, but what it is compared with.
 		time.Sleep(2 * sweepPause)
 		synctest.Wait()
-		e.clock.start = e.clock.start.Add(-asleep)
+		e.clock.start = e.clock.start.Add(-asleep - asleep/maxLag)
 		e.nudge() // the sweeper sees the new start through the channel
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()

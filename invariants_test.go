@@ -92,15 +92,16 @@ func findFaults(e *Engine) (f faults, records int) {
 // index checks the directory and the tables, and returns the refs in them.
 func (f *faults) index(s *shard) map[ref]uint32 {
 	x, found, bytes := &s.index, map[ref]uint32{}, 0
-	if x.dir != nil {
-		f.equal(len(x.dir), 1<<x.depth, "directory entries", 0)
+	if x.tables != nil {
+		f.equal(len(x.tables), 1<<x.depth, "directory entries", 0)
 	}
-	for first := 0; first < len(x.dir); {
-		t := x.dir[first].table
+	f.equal(len(x.slots), len(x.tables), "directory entries of slots", 0)
+	for first := 0; first < len(x.tables); {
+		t := x.tables[first]
 		count := 1 << (x.depth - t.depth)
 		f.equal(first%count, 0, "alignment of table", first)
-		for _, other := range x.dir[first : first+count] {
-			f.check(other.table == t && other.depth == t.depth && &other.slots[0] == &t.slots[0], "not the whole span of table", first)
+		for i := first; i < first+count; i++ {
+			f.check(x.tables[i] == t && &x.slots[i][0] == &t.slots[0] && len(x.slots[i]) == len(t.slots), "not the whole span of table", first)
 		}
 		n := 0
 		for at, slot := range t.slots {
@@ -146,21 +147,25 @@ func (f *faults) wheel(s *shard) map[ref]bool {
 			rec := s.arena.at(r)
 			found[r] = true
 			f.check(rec.prev() == prev, "wrong link to the one before: ref", int(r))
-			f.check(w.holds(slot, rec.deadline()), "wrong deadline for wheel slot", slot)
-			f.check(s.due.Load() <= tickEnd(rec.deadline()), "the sweeper would come late: ref", int(r))
+			tick, due, width := max(tickOf(rec.deadline()), w.now), w.dueOf(slot), int64(1)<<(level*levelBits)
+			if rec.state() == flagInProgress {
+				f.check(due <= tick && tick < due+width, "wrong deadline for wheel slot", slot)
+			} else {
+				f.check(tick <= due && due < tick+width, "wrong deadline for wheel slot", slot)
+			}
+			f.check(s.due.Load() <= startOf(due), "the sweeper would come late: ref", int(r))
 			prev = r
 		}
 	}
 	return found
 }
 
-// holds reports whether a slot is one where a deadline may lie: the wheel's time agrees with it in all
-// groups of bits above the slot's level and has not passed it.
-func (w *wheel) holds(slot int, deadline int64) bool {
+// dueOf returns the tick at which the wheel will come to a slot, or would have in order to be in time.
+func (w *wheel) dueOf(slot int) int64 {
 	level := slot >> slotBits
-	tick := max(tickOf(deadline), w.now)
-	above := (level + 1) * slotBits
-	return tick>>above == w.now>>above && int(tick>>(level*slotBits))&(1<<slotBits-1) == slot&(1<<slotBits-1)
+	at := w.now >> (level * levelBits)
+	ahead := (int64(slot) - at) & (1<<slotBits - 1)
+	return (at + ahead) << (level * levelBits)
 }
 
 // arena checks the slabs, the lists of free cells and the classes' lists.

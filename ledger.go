@@ -67,7 +67,7 @@ func (s *shard) finishLocked(r ref, rec record, h uint32, resp *Response, own re
 	if resp.Truncated {
 		s.counts.truncated++
 	}
-	s.scheduleLocked(r, rec, after(now, orDefault(resp.TTL, s.engine.cfg.TTL)))
+	s.scheduleLocked(r, rec, after(now, orDefault(resp.TTL, s.engine.cfg.TTL)), now)
 	s.accountLocked()
 }
 
@@ -104,20 +104,23 @@ func (s *shard) removeLocked(r ref, rec record, h uint32) {
 }
 
 // scheduleLocked gives a record that is not in the wheel its deadline, and sees to it that the sweeper
-// wakes in time.
-func (s *shard) scheduleLocked(r ref, rec record, deadline int64) {
+// wakes in time: for a claim at once, since somebody may wait for it, and for others some time later.
+func (s *shard) scheduleLocked(r ref, rec record, deadline, now int64) {
+	due := s.due.Load()
+	if due > now {
+		s.wheel.advance(now)
+	}
 	rec.setDeadline(deadline)
-	s.wheel.insert(&s.arena, r)
-	if at := tickEnd(deadline); at < s.due.Load() {
+	if at := s.wheel.insert(&s.arena, r, rec.state() != flagInProgress); at < due {
 		s.due.Store(at)
 		s.engine.wakeBefore(at)
 	}
 }
 
 // rescheduleLocked gives a record that may be in the wheel another deadline.
-func (s *shard) rescheduleLocked(r ref, rec record, deadline int64) {
+func (s *shard) rescheduleLocked(r ref, rec record, deadline, now int64) {
 	s.wheel.remove(&s.arena, r)
-	s.scheduleLocked(r, rec, deadline)
+	s.scheduleLocked(r, rec, deadline, now)
 }
 
 // accountLocked brings the engine's total of bytes up to date.

@@ -111,7 +111,7 @@ func (s *shard) settleLocked(r ref, rec record, h uint32, now int64) (ref, recor
 		s.counts.leasesExpired++
 		s.counts.inProgress--
 		rec.setState(flagUnknown)
-		s.rescheduleLocked(r, rec, after(rec.deadline(), s.engine.cfg.TTL))
+		s.rescheduleLocked(r, rec, after(rec.deadline(), s.engine.cfg.TTL), now)
 		s.wakeAllLocked(r)
 		if rec.deadline() > now {
 			return r, rec
@@ -154,7 +154,7 @@ func (s *shard) claimLocked(r ref, rec record, req *Request, h uint32, now int64
 	}
 	lease := orDefault(req.Lease, s.engine.cfg.Lease)
 	rec.claim(s.engine.tokens.Add(1), req.Fingerprint, now)
-	s.scheduleLocked(r, rec, after(now, lease))
+	s.scheduleLocked(r, rec, after(now, lease), now)
 	s.freshLocked(rec, req, lease, out)
 	return nil
 }
@@ -218,7 +218,7 @@ func (s *shard) take(w *waiters, token uint64, done bool, req *Request, h uint32
 		return false
 	}
 	lease := orDefault(req.Lease, s.engine.cfg.Lease)
-	s.rescheduleLocked(r, rec, after(now, lease))
+	s.rescheduleLocked(r, rec, after(now, lease), now)
 	s.freshLocked(rec, req, lease, out)
 	return true
 }
@@ -314,7 +314,7 @@ func (s *shard) extend(c *Claim, h uint32, lease time.Duration) error {
 		s.counts.inProgress++
 	}
 	s.counts.extended++
-	s.rescheduleLocked(r, rec, after(now, orDefault(lease, s.engine.cfg.Lease)))
+	s.rescheduleLocked(r, rec, after(now, orDefault(lease, s.engine.cfg.Lease)), now)
 	return nil
 }
 

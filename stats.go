@@ -68,8 +68,8 @@ func (e *Engine) Stats() Stats {
 	return st
 }
 
-// Len returns how many records are held now, those among them whose time ran out within the last
-// milliseconds.
+// Len returns how many records are held now. Of a response whose time ran out the record may be held for up to a
+// fifteenth of its TTL longer, which no other method shows; of a lapsed claim for some milliseconds.
 func (e *Engine) Len() (n int) {
 	for i := range e.shards {
 		held, _ := e.shards[i].stats()

@@ -15,10 +15,9 @@ const (
 	sweepSlice = 2
 
 	// helpSlice is how many due records a Begin reclaims that adds one, since the sweeper may get too little of
-	// the processors under load. A record with a TTL of a day moves down the wheel four times before, each of
-	// which counts as one; so records cannot come faster than they go (TestFreshBeginsReclaim). Their memory is
-	// used again while it is in the cache.
-	helpSlice = 6
+	// the processors under load. They are more than one, so that records cannot come faster than they go
+	// (TestFreshBeginsReclaim). Their memory is used again while it is in the cache.
+	helpSlice = 2
 
 	// sweepPause is the least time between two rounds, a tick of the wheel: a flood of short leases
 	// does not make the sweeper spin.

@@ -5,26 +5,32 @@ import (
 	"math/bits"
 )
 
-// A wheel is a hierarchical timing wheel (Varghese and Lauck, 1987): eight levels of 64 slots, each
-// level's slots 64 times as wide as those of the level below. A record lies in the level of the highest
-// group of six bits in which its deadline differs from the wheel's time; when the time reaches its slot
-// it moves to a lower level, and from the lowest one it is due. Inserting, removing and moving on are
-// O(1); empty slots cost nothing, since a bitmap per level finds the next one in use: a jump over a year
-// is a handful of steps.
+// A wheel is a hierarchical timing wheel (Varghese and Lauck, 1987): twenty levels of 64 slots, each
+// level's slots 4 times as wide as those of the level below. A record lies in the lowest level whose 64 slots
+// reach as far as its deadline, and stays there until it is due: the farther off it is, the less exactly it
+// is known when. A record that must not be late lies in a slot before its deadline, and moves to a lower level when
+// the time comes there. Inserting, removing and moving on are O(1); empty slots cost nothing, since a bitmap per level
+// finds the next one in use: a jump over a year is a handful of steps.
 //
 // The lists are linked through the records' own headers. A wheel reads no clock and never returns a
-// record before its deadline; it may be late by a tick, so whoever looks a record up compares the
+// record before its deadline; it may be late, so whoever looks a record up compares the
 // deadline itself. It is not safe for concurrent use.
 type wheel struct {
-	now   int64 // ticks; everything before it has been returned
-	inUse [wheelLevels]uint64
-	heads [wheelLevels << slotBits]ref
+	now    int64  // ticks; everything before it has been returned
+	levels uint32 // a bit for each level in use
+	inUse  [wheelLevels]uint64
+	heads  [wheelLevels << slotBits]ref
 }
 
 const (
 	tickBits    = 20 // a tick is 2^20 ns, about a millisecond
 	slotBits    = 6
-	wheelLevels = 8 // 8 × 6 bits of ticks: more than an int64 of nanoseconds needs
+	levelBits   = 2
+	wheelLevels = 20 // 6 + 19 × 2 bits of ticks: more than an int64 of nanoseconds needs
+
+	// maxLag is the share of the time until its deadline by which a record that may be late is: the width of
+	// a slot against the 16 that lie before it at least, bar rounding.
+	maxLag = 15
 
 	// isHead marks a prev link that is a slot's number, not a record. Refs leave the top bit free.
 	isHead = 1 << 31
@@ -38,20 +44,29 @@ func tickOf(t int64) int64 {
 	return int64((uint64(t) + 1<<tickBits - 1) >> tickBits)
 }
 
-// tickEnd returns the time of that tick, when a record with deadline t is due.
-func tickEnd(t int64) int64 {
-	if tick := tickOf(t); tick <= math.MaxInt64>>tickBits {
+// endOf returns when tick begins, in ns.
+func startOf(tick int64) int64 {
+	if tick <= math.MaxInt64>>tickBits {
 		return tick << tickBits
 	}
 	return math.MaxInt64
 }
 
-// insert files r, whose deadline is set.
-func (w *wheel) insert(a *arena, r ref) {
+// advance moves the time on to now, before which nothing is due.
+func (w *wheel) advance(now int64) { w.now = max(w.now, now>>tickBits) }
+
+// insert files r, whose deadline is set, and returns when pop will come to it. With late it does so once, after the
+// deadline, by a tick and a fifteenth of the time until then at most; without, as often as it takes for a tick alone.
+func (w *wheel) insert(a *arena, r ref, late bool) int64 {
 	rec := a.at(r)
 	t := max(tickOf(rec.deadline()), w.now)
-	level := (bits.Len64(uint64(t^w.now)|(1<<slotBits-1)) - 1) / slotBits
-	slot := level<<slotBits | int(t>>(level*slotBits))&(1<<slotBits-1)
+	level := max(bits.Len64(uint64(t-w.now))-slotBits+levelBits-1, 0) / levelBits
+	at := w.slot(t, level, late)
+	if at-w.now>>(level*levelBits) >= 1<<slotBits {
+		level++
+		at = w.slot(t, level, late)
+	}
+	slot := level<<slotBits | int(at)&(1<<slotBits-1)
 	head := w.heads[slot]
 	rec.setNext(head)
 	rec.setPrev(isHead | ref(slot))
@@ -60,6 +75,16 @@ func (w *wheel) insert(a *arena, r ref) {
 	}
 	w.heads[slot] = r
 	w.inUse[level] |= 1 << (slot & (1<<slotBits - 1))
+	w.levels |= 1 << level
+	return startOf(at << (level * levelBits))
+}
+
+// slot returns the number of the slot of a level in which tick t lies, or of the one after it.
+func (w *wheel) slot(t int64, level int, after bool) int64 {
+	if after {
+		t += 1<<(level*levelBits) - 1
+	}
+	return t >> (level * levelBits)
 }
 
 // remove takes r out, if it is there.
@@ -80,7 +105,11 @@ func (w *wheel) remove(a *arena, r ref) {
 	slot := prev &^ isHead
 	w.heads[slot] = next
 	if next == 0 {
-		w.inUse[slot>>slotBits] &^= 1 << (slot & (1<<slotBits - 1))
+		level := slot >> slotBits
+		w.inUse[level] &^= 1 << (slot & (1<<slotBits - 1))
+		if w.inUse[level] == 0 {
+			w.levels &^= 1 << level
+		}
 	}
 }
 
@@ -90,8 +119,8 @@ func (w *wheel) remove(a *arena, r ref) {
 func (w *wheel) pop(a *arena, now int64, budget *int) ref {
 	target := now >> tickBits
 	for *budget > 0 {
-		level, slot := w.current()
-		if level < 0 {
+		slot := w.current()
+		if slot < 0 {
 			next := w.nextTick()
 			if next > target {
 				w.now = max(w.now, target)
@@ -103,48 +132,43 @@ func (w *wheel) pop(a *arena, now int64, budget *int) ref {
 		*budget--
 		r := w.heads[slot]
 		w.remove(a, r)
-		if level == 0 {
+		if tickOf(a.at(r).deadline()) <= w.now {
 			return r
 		}
-		w.insert(a, r)
+		w.insert(a, r, false)
 	}
 	return 0
 }
 
-// current returns the highest slot in use that the wheel's time lies in, with its level, or -1. Records
-// above the lowest level move down before anything is due, so that nothing is overtaken.
-func (w *wheel) current() (level, slot int) {
-	for level = wheelLevels - 1; level >= 0; level-- {
-		i := int(w.now>>(level*slotBits)) & (1<<slotBits - 1)
+// current returns a slot in use that begins now or is not empty yet since it did, or -1.
+func (w *wheel) current() int {
+	for levels := w.levels; levels != 0; levels &= levels - 1 {
+		level := bits.TrailingZeros32(levels)
+		i := int(w.now>>(level*levelBits)) & (1<<slotBits - 1)
 		if w.inUse[level]>>i&1 != 0 {
-			return level, level<<slotBits | i
+			return level<<slotBits | i
 		}
 	}
-	return -1, 0
+	return -1
 }
 
-// nextTick returns the tick at which the next slot after the current ones begins. Slots of a level lie in
-// the same slot of the level above as the wheel's time, so the lowest level in use has the earliest.
+// nextTick returns the tick at which the next slot in use begins, when there is no current one.
 func (w *wheel) nextTick() int64 {
-	for level := range wheelLevels {
-		at := w.now >> (level * slotBits)
-		i := at & (1<<slotBits - 1)
-		if later := w.inUse[level] >> i >> 1; later != 0 {
-			return (at + 1 + int64(bits.TrailingZeros64(later))) << (level * slotBits)
-		}
+	next := int64(math.MaxInt64)
+	for levels := w.levels; levels != 0; levels &= levels - 1 {
+		level := bits.TrailingZeros32(levels)
+		at := w.now >> (level * levelBits)
+		ahead := bits.TrailingZeros64(bits.RotateLeft64(w.inUse[level], -int(at)&(1<<slotBits-1)))
+		next = min(next, (at+int64(ahead))<<(level*levelBits))
 	}
-	return math.MaxInt64
+	return next
 }
 
-// next returns the time at which pop has something to do, at most a tick after the earliest deadline:
-// in the past when it is behind, math.MaxInt64 when the wheel is empty.
+// next returns the time at which pop has something to do: in the past when it is behind, math.MaxInt64 when the
+// wheel is empty.
 func (w *wheel) next() int64 {
-	tick := w.now
-	if level, _ := w.current(); level < 0 {
-		tick = w.nextTick()
+	if w.current() >= 0 {
+		return startOf(w.now)
 	}
-	if tick > math.MaxInt64>>tickBits {
-		return math.MaxInt64
-	}
-	return tick << tickBits
+	return startOf(w.nextTick())
 }

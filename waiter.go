@@ -80,7 +80,7 @@ func (s *shard) yieldLocked(r ref, rec record, h uint32, now int64) {
 func (s *shard) handOverLocked(r ref, rec record, w *waiters, now int64) {
 	token := s.engine.tokens.Add(1)
 	rec.claim(token, rec.fingerprint(), now)
-	s.rescheduleLocked(r, rec, after(now, s.engine.cfg.Lease))
+	s.rescheduleLocked(r, rec, after(now, s.engine.cfg.Lease), now)
 	s.counts.handedOver++
 	select {
 	case <-w.grant:
