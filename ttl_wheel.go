@@ -44,7 +44,7 @@ func tickOf(t int64) int64 {
 	return int64((uint64(t) + 1<<tickBits - 1) >> tickBits)
 }
 
-// endOf returns when tick begins, in ns.
+// startOf returns when tick begins, in ns.
 func startOf(tick int64) int64 {
 	if tick <= math.MaxInt64>>tickBits {
 		return tick << tickBits
