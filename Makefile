@@ -40,9 +40,15 @@ race-busy:
 race-waiting:
 	@for m in $(filter-out $(BUSY),$(MODULES)); do echo "-- $$m"; (cd "$$m"; "$$ROOT/.ci/race" $(CPU_of)); done
 
-.PHONY: heavy
+.PHONY: heavy heavy-busy heavy-waiting
 heavy: ## the heavy tests (TestHeavy…), once, without the race detector; each module by itself
-	$(call each,GOWORK=off go test -timeout 20m -run '^TestHeavy' ./...)
+	@$(MAKE) -j2 heavy-busy heavy-waiting
+
+heavy-busy:
+	@for m in $(BUSY); do echo "-- $$m"; (cd "$$m"; GOWORK=off go test -timeout 20m -run '^TestHeavy' ./...); done
+
+heavy-waiting:
+	@for m in $(filter-out $(BUSY),$(MODULES)); do echo "-- $$m"; (cd "$$m"; GOWORK=off go test -timeout 20m -run '^TestHeavy' ./...); done
 
 .PHONY: test-unit
 test-unit: ## tests of the root module only, which need no server
@@ -72,6 +78,10 @@ bench: ## benchmarks; BENCH=regexp BENCHFLAGS='-count 10 -benchtime 1s'
 .PHONY: bench-peers
 bench-peers: ## the engine beside other libraries: tables and pictures into bench/results; minutes
 	@cd bench; GOWORK=off go run ./peers $(PEERSFLAGS)
+
+.PHONY: compare
+compare: ## the engine's speed beside that of an older commit: BASE=commit, or where the branch left origin/main
+	@.ci/compare $(BASE)
 
 .PHONY: soak
 soak: ## SOAK (20000) linearizability histories and as many state machine runs; minutes

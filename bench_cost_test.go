@@ -19,7 +19,7 @@ import (
 
 // BenchmarkMemory reports what a live record costs on the heap, its key and body among it.
 func BenchmarkMemory(b *testing.B) {
-	for _, live := range []int{1_000_000, 5_000_000} {
+	for _, live := range sizes(1_000_000, 5_000_000) {
 		b.Run(fmt.Sprintf("live=%d", live), func(b *testing.B) {
 			keys := benchKeys(live)
 			compare(b, func(b *testing.B, store beginner) {
