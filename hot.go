@@ -41,11 +41,11 @@ func (h *hotRecord) replay(req *Request, out *Outcome) bool {
 	if !s.engine.clock.far(h.deadline) {
 		return false
 	}
-	s.countHit()
 	out.State = Replay
 	resp := &out.Response
 	resp.Status, resp.Failed, resp.Truncated, resp.StoredAt = h.status, h.failed, h.truncated, h.storedAt
 	resp.split(append(payloadBuf(req.Buf, len(h.payload)), h.payload...), h.header)
+	s.countHit()
 	return true
 }
 
