@@ -23,20 +23,25 @@ func PercentileName(p float64) string { return "p" + strconv.FormatFloat(p, 'f',
 // maxSamples bounds a probe: four million replays.
 const maxSamples = 4_000_000
 
-// TailUnderGC probes with replays for d, while the collector runs all the time.
+// collectEvery is how far apart collections begin, unless one takes longer. How often the collector runs depends on what
+// a program allocates, hardly on its store.
+const collectEvery = 100 * time.Millisecond
+
+// TailUnderGC probes with replays for d, while the collector runs again and again.
 func (s *Session) TailUnderGC(d time.Duration) (Values, error) {
 	s.touchSamples()
 	done, ended := make(chan struct{}), make(chan int)
 	go func() {
-		n := 0
+		ticker, n := time.NewTicker(collectEvery), 0
+		defer ticker.Stop()
 		for {
+			runtime.GC()
+			n++
 			select {
 			case <-done:
 				ended <- n
 				return
-			default:
-				runtime.GC()
-				n++
+			case <-ticker.C:
 			}
 		}
 	}()

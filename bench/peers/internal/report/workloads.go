@@ -23,7 +23,7 @@ var Workloads = []Workload{
 	{"memory", "Memory of a live record", "Key (36 bytes) and response (200 bytes) included: the process's memory as the kernel counts it, and the heap, of which freecache takes all before it is filled."},
 	{"gc", "Processor time of one garbage collection", "One runtime.GC() with so many live records."},
 	{"growth", "Replay against live keys", "Replays of any live key by one goroutine, while the store grows."},
-	{"tail-gc", "Slowest replays while the collector runs", "Collections follow each other without a pause while one goroutine times its replays."},
+	{"tail-gc", "Slowest replays while the collector runs", "A collection begins every 100 ms, or when the last one has ended, while one goroutine times its replays."},
 	{"tail-expiry", "Slowest replays while records expire", "As many records as there are keys expire within one second, while one goroutine times its replays of others."},
 }
 
