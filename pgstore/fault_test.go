@@ -102,6 +102,10 @@ func TestCommitOfABeginFails(t *testing.T) {
 	const schema = "failing commits"
 	pool := newPool(t, databaseURL)
 	require.NoError(t, pgstore.Migrate(t.Context(), pool, schema))
+	t.Cleanup(func() {
+		_, err := pool.Exec(context.Background(), `DROP SCHEMA "failing commits" CASCADE`)
+		require.NoError(t, err)
+	})
 	_, err := pool.Exec(t.Context(), `
 		CREATE SEQUENCE "failing commits".failures;
 		CREATE FUNCTION "failing commits".fail() RETURNS trigger LANGUAGE plpgsql AS $$
