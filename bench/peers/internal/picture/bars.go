@@ -113,7 +113,7 @@ func barLegend(c draw.Canvas, t theme) {
 		x += 17 + style.Width(entry.text) + 18
 	}
 	style.XAlign = draw.XRight
-	c.FillText(style, vg.Point{X: c.Max.X - 4, Y: c.Min.Y + 5}, "in brackets: ratio to idem; shorter is better")
+	c.FillText(style, vg.Point{X: c.Max.X - 4, Y: c.Min.Y + 5}, "* never frees what expired; in brackets: ratio to idem")
 }
 
 // A bar is one rival's.
@@ -170,9 +170,9 @@ func (t theme) numbers(bars []bar) (*plotter.Labels, error) {
 
 // bars returns those of the rivals that have a value, the smallest last, as axes count upwards.
 func (p panel) bars(s *report.Summary, t theme) (bars []bar) {
-	lossy := map[string]bool{}
+	known := map[string]rival.Rival{}
 	for _, r := range rival.All() {
-		lossy[r.Name] = r.Lossy
+		known[r.Name] = r
 	}
 	for _, name := range s.Rivals {
 		c, ok := s.Cell(p.point, name)
@@ -180,8 +180,11 @@ func (p panel) bars(s *report.Summary, t theme) (bars []bar) {
 			continue
 		}
 		b := bar{name, c, t.keeps}
-		if lossy[name] {
+		if known[name].Lossy {
 			b.color = t.lose
+		}
+		if known[name].Expiry == rival.Never {
+			b.name += " *"
 		}
 		if name == report.Baseline {
 			b.color = t.idem

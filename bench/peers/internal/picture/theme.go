@@ -2,6 +2,7 @@ package picture
 
 import (
 	"image/color"
+	"strconv"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/font"
@@ -54,10 +55,24 @@ func (t theme) text(size vg.Length) text.Style {
 	}
 }
 
+// plainTicks have no more digits than they need.
+type plainTicks struct{ plot.DefaultTicks }
+
+func (p plainTicks) Ticks(least, most float64) []plot.Tick {
+	ticks := p.DefaultTicks.Ticks(least, most)
+	for i := range ticks {
+		if !ticks[i].IsMinor() {
+			ticks[i].Label = strconv.FormatFloat(ticks[i].Value, 'f', -1, 64)
+		}
+	}
+	return ticks
+}
+
 // plot returns an empty plot in these colours.
 func (t theme) plot() *plot.Plot {
 	p := plot.New()
 	p.BackgroundColor = t.page
+	p.X.Tick.Marker, p.Y.Tick.Marker = plainTicks{}, plainTicks{}
 	p.TextHandler = text.Plain{Fonts: fonts}
 	restyle := func(s *text.Style, size vg.Length) {
 		plain := t.text(size)
