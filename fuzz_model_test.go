@@ -13,15 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fuzzLate is how long after the end of a lease its waiters may still sleep: a tick of the wheel, and the pause of a
-// tick between two rounds of the sweeper.
-const fuzzLate = 2 << tickBits
-
-// fuzzHeld is until when a record may be held of which nobody waits for the end.
-func fuzzHeld(since, ends int64) int64 {
-	return after(ends, time.Duration(fuzzLate+(ends-max(since, 0)+fuzzLate)/maxLag))
-}
-
 type modelKey struct{ scope, key string }
 
 // A modelRecord is what the contract says about one key. Times are in ns since the engine's start.

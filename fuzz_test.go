@@ -47,6 +47,15 @@ var lives = []time.Duration{
 	25 * time.Millisecond,
 }
 
+// fuzzLate is how long after the end of a lease its waiters may still sleep: a tick of the wheel, and the pause of a
+// tick between two rounds of the sweeper.
+const fuzzLate = 2 << tickBits
+
+// fuzzHeld is until when a record may be held of which nobody waits for the end.
+func fuzzHeld(since, ends int64) int64 {
+	return after(ends, time.Duration(fuzzLate+(ends-max(since, 0)+fuzzLate)/maxLag))
+}
+
 // fuzzKeys are few, so that callers meet; two of them are equal when scope and key are joined.
 var fuzzKeys = []modelKey{
 	{"", "k"}, {"a", "bc"}, {"ab", "c"}, {"s", "k\x00\xff"}, {strings.Repeat("s", 255), strings.Repeat("k", 255)},
