@@ -23,13 +23,15 @@ func main() {
 
 func run() error {
 	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	defer out.Flush()
 	m, err := check(out)
 	if err != nil {
 		return err
 	}
 	predict(out, m)
-	return oversubscribe(out)
+	if err := oversubscribe(out); err != nil {
+		return err
+	}
+	return out.Flush()
 }
 
 // check fits the model to one and to two goroutines on one shard, and compares it with two goroutines on more.

@@ -25,7 +25,7 @@ func measure(shards, processors, goroutines int) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer engine.Close()
+	defer func() { _ = engine.Close() }() // its error is nil
 	keys := make([]string, records)
 	body := make([]byte, 200)
 	ctx := context.Background()
