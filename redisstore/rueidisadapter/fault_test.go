@@ -123,7 +123,12 @@ func TestDeadLine(t *testing.T) {
 	claim := expect(t, s, idem.Fresh, request("claimed")).Claim
 	proxy.BlackHole(true)
 	cause := errors.New("out of patience")
-	for _, req := range []idem.Request{request("k"), waiting(request("k"))} {
+	// Many keys, since the client makes its connections one by one, when a key first needs one.
+	reqs := []idem.Request{waiting(request("k"))}
+	for i := range 16 {
+		reqs = append(reqs, request(fmt.Sprint("k", i)))
+	}
+	for _, req := range reqs {
 		ctx, cancel := context.WithTimeoutCause(t.Context(), 100*time.Millisecond, cause)
 		from := time.Now()
 		_, err := s.Begin(ctx, req)
