@@ -117,6 +117,7 @@ func New(cfg Config) (*Engine, error) {
 	for i := range e.shards {
 		s := &e.shards[i]
 		s.engine, s.number = e, uint32(i)
+		s.wheel.init(i)
 		s.due.Store(never)
 	}
 	return e, nil

@@ -257,7 +257,7 @@ func (f *engineFuzz) sleepToDeadline() {
 	now, k := f.e.clock.now(), f.key()
 	to := f.at(k, now).ends
 	if f.flag() {
-		to = startOf(tickOf(to))
+		to = (to + 1<<tickBits - 1) >> tickBits << tickBits
 	}
 	to += pick(&f.tape, int64(-1), 0, 1)
 	f.pass(max(to-now, 1))

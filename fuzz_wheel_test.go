@@ -40,6 +40,7 @@ func FuzzWheel(f *testing.F) {
 	f.Add(append(bytes.Repeat([]byte{0, 11, 0}, 40), 3, 11, 0, 0, 4, 0, 3, 11, 1, 1, 0, 2, 0, 11, 0, 3, 17, 2, 2))
 	f.Fuzz(func(t *testing.T, input []byte) {
 		w := &wheelFuzz{t: t, tape: input}
+		w.s.wheel.init(len(input) % 3)
 		steps := []func(){w.insert, w.remove, w.move, w.advance, w.advanceToNext}
 		for n := 0; len(w.tape) > 0 && n < 300; n++ {
 			steps[w.next()%len(steps)]()
@@ -53,10 +54,10 @@ func FuzzWheel(f *testing.F) {
 
 // first is the time by which a record must come.
 func (w *wheelFuzz) first() int64 {
-	if len(w.list) == 0 || w.list[0].last > math.MaxInt64>>tickBits {
+	if len(w.list) == 0 {
 		return math.MaxInt64
 	}
-	return w.list[0].last << tickBits
+	return w.s.wheel.startOf(w.list[0].last)
 }
 
 // time chooses a time: a lease or TTL from now, or where a slot of some level begins, or a ns beside it.
@@ -88,7 +89,7 @@ func (w *wheelFuzz) file(r ref) {
 	}
 	rec := w.s.arena.at(r)
 	rec.setDeadline(deadline)
-	x := timed{r, max(tickOf(deadline), w.s.wheel.now)}
+	x := timed{r, max(w.s.wheel.tickOf(deadline), w.s.wheel.now)}
 	late := w.flag()
 	if late {
 		rec.mark(flagDone, 0)
@@ -98,7 +99,7 @@ func (w *wheelFuzz) file(r ref) {
 		rec.mark(flagInProgress, 0)
 		w.work += wheelLevels
 	}
-	require.LessOrEqual(w.t, w.s.wheel.insert(&w.s.arena, r, late), startOf(x.last))
+	require.LessOrEqual(w.t, w.s.wheel.insert(&w.s.arena, r, late), w.s.wheel.startOf(x.last))
 	i, _ := slices.BinarySearchFunc(w.list, x, func(a, b timed) int { return cmp.Compare(a.last, b.last) })
 	w.list = slices.Insert(w.list, i, x)
 }

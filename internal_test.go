@@ -107,6 +107,25 @@ func useOnce(t *testing.T, e *Engine, rnd *rand.Rand) {
 	}
 }
 
+// Responses that are recorded at an even pace are reclaimed at one, although each shard does so for a whole slot at a time.
+func TestExpiryIsSpread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n, ttl, step = 6400, time.Hour, 10 * time.Second
+		e := openForTest(t, Config{Shards: 64})
+		for i := range n {
+			keep(t, e, fmt.Sprint(i), "b", ttl)
+			time.Sleep(70 * time.Millisecond) // seven minutes in all; a slot that is an hour off is one minute wide
+		}
+		most := 0
+		for before := n; before > 0; before = e.Len() {
+			time.Sleep(step)
+			synctest.Wait()
+			most = max(most, before-e.Len())
+		}
+		require.Less(t, most, n/16, "143 a step on average; 1,000 if the shards' slots ended together")
+	})
+}
+
 // However much is due, a caller waits for one slice of it at most.
 func TestExpirySlicesAreBounded(t *testing.T) {
 	const n, budget = 2000, 32

@@ -147,13 +147,13 @@ func (f *faults) wheel(s *shard) map[ref]bool {
 			rec := s.arena.at(r)
 			found[r] = true
 			f.check(rec.prev() == prev, "wrong link to the one before: ref", int(r))
-			tick, due, width := max(tickOf(rec.deadline()), w.now), w.dueOf(slot), int64(1)<<(level*levelBits)
+			tick, due, width := max(w.tickOf(rec.deadline()), w.now), w.dueOf(slot), int64(1)<<(level*levelBits)
 			if rec.state() == flagInProgress {
 				f.check(due <= tick && tick < due+width, "wrong deadline for wheel slot", slot)
 			} else {
 				f.check(tick <= due && due < tick+width, "wrong deadline for wheel slot", slot)
 			}
-			f.check(s.due.Load() <= startOf(due), "the sweeper would come late: ref", int(r))
+			f.check(s.due.Load() <= w.startOf(due), "the sweeper would come late: ref", int(r))
 			prev = r
 		}
 	}

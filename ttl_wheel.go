@@ -12,10 +12,14 @@ import (
 // the time comes there. Inserting, removing and moving on are O(1); empty slots cost nothing, since a bitmap per level
 // finds the next one in use: a jump over a year is a handful of steps.
 //
+// Each shard's wheel counts ticks from another number on, so that the slots of shards do not end all at the same time:
+// what expires would come in bursts.
+//
 // The lists are linked through the records' own headers. A wheel reads no clock and never returns a
 // record before its deadline; it may be late, so whoever looks a record up compares the
 // deadline itself. It is not safe for concurrent use.
 type wheel struct {
+	phase  int64  // ticks; what the count of ticks begins with, see init
 	now    int64  // ticks; everything before it has been returned
 	levels uint32 // a bit for each level in use
 	inUse  [wheelLevels]uint64
@@ -36,30 +40,39 @@ const (
 	isHead = 1 << 31
 )
 
-// time returns how far the wheel has come, in ns. It must not be asked for what is due before that.
-func (w *wheel) time() int64 { return w.now << tickBits }
+// init makes the wheel the one of the shard of that number.
+func (w *wheel) init(number int) {
+	w.phase = int64(uint64(number) * 0x9e3779b97f4a7c15 >> 24)
+	w.now = w.phase
+}
 
 // tickOf returns the first tick at or after t.
-func tickOf(t int64) int64 {
-	return int64((uint64(t) + 1<<tickBits - 1) >> tickBits)
+func (w *wheel) tickOf(t int64) int64 {
+	return int64((uint64(t)+1<<tickBits-1)>>tickBits) + w.phase
 }
 
 // startOf returns when tick begins, in ns.
-func startOf(tick int64) int64 {
-	if tick <= math.MaxInt64>>tickBits {
+func (w *wheel) startOf(tick int64) int64 {
+	if tick -= w.phase; tick <= math.MaxInt64>>tickBits {
 		return tick << tickBits
 	}
 	return math.MaxInt64
 }
 
+// last returns the tick in which now lies.
+func (w *wheel) last(now int64) int64 { return now>>tickBits + w.phase }
+
+// time returns how far the wheel has come, in ns. It must not be asked for what is due before that.
+func (w *wheel) time() int64 { return w.startOf(w.now) }
+
 // advance moves the time on to now, before which nothing is due.
-func (w *wheel) advance(now int64) { w.now = max(w.now, now>>tickBits) }
+func (w *wheel) advance(now int64) { w.now = max(w.now, w.last(now)) }
 
 // insert files r, whose deadline is set, and returns when pop will come to it. With late it does so once, after the
 // deadline, by a tick and a fifteenth of the time until then at most; without, as often as it takes for a tick alone.
 func (w *wheel) insert(a *arena, r ref, late bool) int64 {
 	rec := a.at(r)
-	t := max(tickOf(rec.deadline()), w.now)
+	t := max(w.tickOf(rec.deadline()), w.now)
 	level := max(bits.Len64(uint64(t-w.now))-slotBits+levelBits-1, 0) / levelBits
 	at := w.slot(t, level, late)
 	if at-w.now>>(level*levelBits) >= 1<<slotBits {
@@ -76,7 +89,7 @@ func (w *wheel) insert(a *arena, r ref, late bool) int64 {
 	w.heads[slot] = r
 	w.inUse[level] |= 1 << (slot & (1<<slotBits - 1))
 	w.levels |= 1 << level
-	return startOf(at << (level * levelBits))
+	return w.startOf(at << (level * levelBits))
 }
 
 // slot returns the number of the slot of a level in which tick t lies, or of the one after it.
@@ -117,7 +130,7 @@ func (w *wheel) remove(a *arena, r ref) {
 // it returns or moves to a lower level costs one of budget; when that is used up it returns zero, and a
 // later call goes on where this one stopped.
 func (w *wheel) pop(a *arena, now int64, budget *int) ref {
-	target := now >> tickBits
+	target := w.last(now)
 	for *budget > 0 {
 		slot := w.current()
 		if slot < 0 {
@@ -132,7 +145,7 @@ func (w *wheel) pop(a *arena, now int64, budget *int) ref {
 		*budget--
 		r := w.heads[slot]
 		w.remove(a, r)
-		if tickOf(a.at(r).deadline()) <= w.now {
+		if w.tickOf(a.at(r).deadline()) <= w.now {
 			return r
 		}
 		w.insert(a, r, false)
@@ -168,7 +181,7 @@ func (w *wheel) nextTick() int64 {
 // wheel is empty.
 func (w *wheel) next() int64 {
 	if w.current() >= 0 {
-		return startOf(w.now)
+		return w.startOf(w.now)
 	}
-	return startOf(w.nextTick())
+	return w.startOf(w.nextTick())
 }
