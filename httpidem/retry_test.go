@@ -34,7 +34,7 @@ func TestTransportRepeatsWhatMayHelp(t *testing.T) {
 		{"too early", replies(425), attempts},
 		{"too many requests", replies(429), attempts},
 		{"internal error", replies(500), 1},
-		{"not implemented", replies(501), 1},
+		{"501", replies(501), 1},
 		{"bad gateway", replies(502), attempts},
 		{"unavailable", replies(503), attempts},
 		{"gateway timeout", replies(504), attempts},
