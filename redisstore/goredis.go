@@ -10,6 +10,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/seed-5bb5eb37/idem/internal/heed"
 )
 
 // pingEvery is how long a subscription is silent before it is tested: a line may go dead without a word.
@@ -54,27 +56,15 @@ type patient struct{ client processor }
 
 // Process sends a copy of cmd, since the client may still write to it when the caller has left.
 func (p patient) Process(ctx context.Context, cmd redis.Cmder) error {
-	end, ends := ctx.Deadline()
-	switch {
-	case ctx.Done() != nil:
-	case !ends:
-		return p.client.Process(ctx, cmd)
-	default:
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, end)
-		defer cancel()
-	}
-	own := redis.NewCmd(ctx, cmd.Args()...)
-	own.SetFirstKeyPos(3)
-	done := make(chan error, 1)
-	go func() { done <- p.client.Process(ctx, own) }()
-	select {
-	case err := <-done:
+	own, err := heed.Call(ctx, func(ctx context.Context) (*redis.Cmd, error) {
+		own := redis.NewCmd(ctx, cmd.Args()...)
+		own.SetFirstKeyPos(3)
+		return own, p.client.Process(ctx, own)
+	})
+	if own != nil {
 		cmd.(*redis.Cmd).SetVal(own.Val())
-		return err
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
+	return err
 }
 
 // Run implements [Runner]. That scripts are sent again when a connection is lost is go-redis's own doing.

@@ -21,6 +21,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/seed-5bb5eb37/idem/internal/heed"
 	"github.com/seed-5bb5eb37/idem/redisstore"
 )
 
@@ -49,32 +50,9 @@ type doer interface {
 
 // Run implements [redisstore.Runner].
 func (a adapter) Run(ctx context.Context, script *redisstore.Script, key string, args ...string) (string, error) {
-	if end, ends := ctx.Deadline(); ends && ctx.Done() == nil {
-		// rueidis heeds deadlines by the channel only.
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, end)
-		defer cancel()
-	}
-	if ctx.Done() == nil {
-		return a.run(ctx, script, key, args)
-	}
-	// Nor does it heed them while it connects, which it does when a key first needs a connection, and which takes as
-	// long as its Dialer's timeout when nobody answers.
-	type result struct {
-		text string
-		err  error
-	}
-	done := make(chan result, 1)
-	go func() {
-		text, err := a.run(ctx, script, key, args)
-		done <- result{text, err}
-	}()
-	select {
-	case r := <-done:
-		return r.text, r.err
-	case <-ctx.Done():
-		return "", ctx.Err()
-	}
+	// rueidis heeds deadlines by the channel only, and none while it connects, which it does when a key first needs a
+	// connection, and which takes as long as its Dialer's timeout when nobody answers.
+	return heed.Call(ctx, func(ctx context.Context) (string, error) { return a.run(ctx, script, key, args) })
 }
 
 func (a adapter) run(ctx context.Context, script *redisstore.Script, key string, args []string) (text string, err error) {
