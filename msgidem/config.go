@@ -12,7 +12,9 @@ import (
 
 // Config says how a [Handler] treats messages. The zero Config works.
 type Config struct {
-	// Workers is how many messages [Handler.Run] handles at a time, at most 65536. Zero means 16.
+	// Workers is how many messages [Handler.Run] handles at a time, at most 65536. It goes on with others while the
+	// broker takes its time to confirm that some are done, but has never more than twice as many in hand. Zero
+	// means 16.
 	Workers int
 
 	// MaxAttempts is how often a message is tried. After that it is a dead letter. It should be below what

@@ -26,9 +26,11 @@ func (h *Handler) Run(ctx context.Context, src Source) error {
 	defer stop()
 	work, kill := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer kill(nil)
-	c := &consumer{Handler: h, src: src, stop: stop, turn: newTurn()}
-	c.workers.Add(h.cfg.Workers)
-	for range h.cfg.Workers {
+	c := &consumer{Handler: h, src: src, stop: stop, turn: newTurn(), places: make(places, h.cfg.Workers)}
+	// Twice as many as there are places: while the broker takes its time to confirm that a message is done, another
+	// is handled.
+	c.workers.Add(2 * h.cfg.Workers)
+	for range 2 * h.cfg.Workers {
 		go c.work(work, take)
 	}
 	drained := make(chan struct{})
@@ -69,6 +71,7 @@ type consumer struct {
 	src     Source
 	stop    context.CancelFunc // takes no more
 	workers sync.WaitGroup
+	places  places
 
 	// turn is the right to ask the source. Workers take it themselves, so there is no goroutine that fetches,
 	// and no delivery that was fetched and that nobody has begun with.
@@ -87,8 +90,10 @@ func (c *consumer) work(ctx, take context.Context) {
 		}
 	}()
 	for {
+		c.places.take()
 		d, ok := c.next(take)
 		if !ok {
+			c.places.give()
 			over = true
 			return
 		}
@@ -99,7 +104,7 @@ func (c *consumer) work(ctx, take context.Context) {
 // deliver handles one delivery. If the broker can't deliver it again it is kept in hand and handled again.
 func (c *consumer) deliver(ctx, take context.Context, d Delivery) {
 	for {
-		out := c.handle(ctx, take, d)
+		out := c.handle(ctx, take, d, c.places)
 		if out.Result != Retried || d.Can().Has(CanNak) {
 			return
 		}
@@ -107,8 +112,16 @@ func (c *consumer) deliver(ctx, take context.Context, d Delivery) {
 		if !j.hold(out.Delay) {
 			return
 		}
+		c.places.take()
 	}
 }
+
+// places are how many messages may be handled at a time. A job has one until its handler has returned and that is
+// recorded.
+type places chan struct{}
+
+func (p places) take() { p <- struct{}{} }
+func (p places) give() { <-p }
 
 // next returns the next delivery, or false when there will be none.
 func (c *consumer) next(take context.Context) (Delivery, bool) {

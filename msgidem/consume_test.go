@@ -85,6 +85,31 @@ func TestRun(t *testing.T) {
 		}
 		require.EqualValues(r, 100, h.Stats().Done)
 	})
+	bubble(t, "handles the next while the broker confirms the last", func(r *rig) {
+		const workers, n = 2, 20
+		list, all := messages(n)
+		var running, inHand, mostRunning, mostInHand atomic.Int32
+		for _, d := range all {
+			d.hook = func(string) error {
+				time.Sleep(time.Second)
+				inHand.Add(-1)
+				return nil
+			}
+		}
+		h, err := msgidem.New(r.engine, func(context.Context, msgidem.Message, idem.Claim) error {
+			mostInHand.Store(max(mostInHand.Load(), inHand.Add(1)))
+			mostRunning.Store(max(mostRunning.Load(), running.Add(1)))
+			time.Sleep(time.Second)
+			running.Add(-1)
+			return nil
+		}, msgidem.Config{Workers: workers})
+		require.NoError(r, err)
+		start := time.Now()
+		require.NoError(r, h.Run(r.Context(), newSource(io.EOF, list...)))
+		require.Equal(r, (n/workers+1)*time.Second, time.Since(start))
+		require.EqualValues(r, workers, mostRunning.Load())
+		require.LessOrEqual(r, mostInHand.Load(), int32(2*workers), "bounded as well")
+	})
 	bubble(t, "returns the error of its source after what is in hand", func(r *rig) {
 		r.fn = lasting(time.Second)
 		d := message(1)

@@ -227,8 +227,9 @@ func (j *job) backoff() (d time.Duration) {
 	return max(j.cfg.Backoff(j.out.Attempt), 0)
 }
 
-// ack tells the broker that the message is done.
+// ack tells the broker that the message is done. Nothing runs any more meanwhile.
 func (j *job) ack(result Result) {
+	j.leavePlace()
 	ctx := &j.acking
 	ctx.For(j.parent, settleTimeout)
 	defer ctx.End(nil)

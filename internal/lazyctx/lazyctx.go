@@ -20,6 +20,7 @@ type Context struct {
 	mu     sync.Mutex              // guards what follows
 	made   context.Context         //nolint:containedctx // it is this context; nil until somebody asks
 	cancel context.CancelCauseFunc // of made
+	stop   context.CancelFunc      // of its timer
 	cause  error                   // why it was ended before it was made
 }
 
@@ -32,7 +33,7 @@ func (c *Context) Until(parent context.Context, end time.Time) {
 }
 
 // For starts a context with the values of parent that ends d after somebody first asks how it stands, whatever becomes
-// of parent.
+// of parent. Its cause is none in particular, whatever End is told: that takes two contexts of package context.
 func (c *Context) For(parent context.Context, d time.Duration) {
 	c.parent, c.timeout = parent, max(d, 1)
 }
@@ -40,12 +41,12 @@ func (c *Context) For(parent context.Context, d time.Duration) {
 // Started reports whether the context was started.
 func (c *Context) Started() bool { return c.parent != nil }
 
-// End ends the context, for the cause or for none in particular. Calling it again does nothing.
+// End ends the context, for the cause or for none in particular, nil. Calling it again does nothing.
 func (c *Context) End(cause error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.made != nil {
-		c.cancel(cause)
+		c.finish(cause)
 	} else if c.cause == nil {
 		c.cause = cmp.Or(cause, context.Canceled)
 	}
@@ -75,25 +76,32 @@ func (c *Context) Value(key any) any {
 func (c *Context) make() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.made != nil {
-		return c.made
+	switch {
+	case c.made != nil:
+	case c.timeout > 0:
+		c.made, c.stop = context.WithTimeout(context.WithoutCancel(c.parent), c.timeout)
+	case c.deadline.IsZero():
+		c.made, c.cancel = context.WithCancelCause(c.parent)
+	default:
+		var caused context.Context
+		caused, c.cancel = context.WithCancelCause(context.WithoutCancel(c.parent))
+		if c.cause != nil {
+			c.cancel(c.cause) // first: by now the deadline may be over as well
+		}
+		c.made, c.stop = context.WithDeadline(caused, c.deadline)
 	}
-	parent, follows := c.parent, c.deadline.IsZero() && c.timeout == 0
-	if !follows {
-		parent = context.WithoutCancel(parent)
-	}
-	c.made, c.cancel = context.WithCancelCause(parent)
 	if c.cause != nil {
-		c.cancel(c.cause) // first: by now the deadline may be over as well
+		c.finish(c.cause)
 	}
-	if follows {
-		return c.made
-	}
-	end, cancel := c.deadline, c.cancel
-	if end.IsZero() {
-		end = time.Now().Add(c.timeout)
-	}
-	inner, stop := context.WithDeadline(c.made, end)
-	c.made, c.cancel = inner, func(cause error) { cancel(cause); stop() }
 	return c.made
+}
+
+// finish ends what was made. It is called with mu held.
+func (c *Context) finish(cause error) {
+	if c.cancel != nil {
+		c.cancel(cause)
+	}
+	if c.stop != nil {
+		c.stop()
+	}
 }
