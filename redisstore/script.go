@@ -62,8 +62,8 @@ func asking(name string, parts ...string) *action {
 }
 
 // settling is an action of who has a key, or acts for who has.
-func settling(name, body string) *action {
-	text := compact(recordLua + clockLua + ownerLua + body)
+func settling(name string, parts ...string) *action {
+	text := compact(recordLua + clockLua + strings.Join(parts, ""))
 	return &action{name: name, plain: newScript(text), full: newScript(allowOOM + text)}
 }
 
@@ -83,10 +83,10 @@ var (
 	begin    = asking("begin", beginLua) // it needs no clock to replay
 	lookup   = asking("lookup", clockLua, lookupLua)
 	complete = settling("complete", completeLua)
-	abandon  = settling("abandon", abandonLua)
-	extend   = settling("extend", extendLua)
-	forget   = settling("forget", forgetLua)
-	resolve  = settling("resolve", resolveLua)
+	abandon  = settling("abandon", ownerLua, abandonLua)
+	extend   = settling("extend", ownerLua, extendLua)
+	forget   = settling("forget", ownerLua, forgetLua)
+	resolve  = settling("resolve", ownerLua, resolveLua)
 )
 
 // run has r run the script of an action. The one for servers that are full is not run but on them: it costs more, and

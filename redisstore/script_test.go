@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-5bb5eb37/idem"
@@ -121,7 +122,7 @@ func TestNoTimeOfDayIsSent(t *testing.T) {
 		for _, args := range tap.take() {
 			args[4] = strings.Replace(args[4].(string), granted(claim), "token", 1)
 			if packed := args[4].(string); strings.HasSuffix(packed, string(claim.Fingerprint[:])) {
-				args[4] = packed[:24] + packed[32:] // but for the nonce of begin
+				args[4] = packed[:32] + packed[40:] // but for the nonce of begin
 			}
 			runs[i] = append(runs[i], fmt.Sprintf("%q", args[4:]))
 		}
@@ -150,11 +151,11 @@ func TestTokensGrowWhenTheServersClockIsSetBack(t *testing.T) {
 		// The record was made an hour later than it is now, by the clock as it is now.
 		ahead := idem.Claim{Scope: claim.Scope, Key: claim.Key, Fingerprint: claim.Fingerprint}
 		ahead.Token = claim.Token + uint64(long.Microseconds())<<10
-		record := []byte(c.HGet(t.Context(), name(p, "k"), "m").Val())
+		record := []byte(c.Get(t.Context(), name(p, "k")).Val())
 		for _, at := range []int{25, 33} { // the token, and the highest token
 			binary.BigEndian.PutUint64(record[at:], ahead.Token>>10)
 		}
-		require.NoError(t, c.HSet(t.Context(), name(p, "k"), "m", record).Err())
+		require.NoError(t, c.Set(t.Context(), name(p, "k"), record, redis.KeepTTL).Err())
 		require.NoError(t, lose(ahead))
 		var next idem.Claim
 		eventually(t, func() bool {
@@ -166,6 +167,40 @@ func TestTokensGrowWhenTheServersClockIsSetBack(t *testing.T) {
 		require.NoError(t, s.Abandon(t.Context(), next))
 		require.NoError(t, c.Del(t.Context(), name(p, "k")).Err())
 	}
+}
+
+// A claim may be completed, or its record made anew, after the key had a higher token.
+func TestHighestTokenOutlivesALateComplete(t *testing.T) {
+	c, p := connect(t), prefix()
+	s := open(t, c, redisstore.Config{Prefix: p})
+	for _, key := range []string{"held", "free"} {
+		claim := fresh(t, s, request(key))
+		if key == "free" {
+			require.NoError(t, s.Abandon(t.Context(), claim))
+		}
+		ahead := claim.Token>>10 + uint64(time.Hour.Microseconds())
+		record := []byte(c.Get(t.Context(), name(p, key)).Val())
+		binary.BigEndian.PutUint64(record[33:], ahead)
+		require.NoError(t, c.Set(t.Context(), name(p, key), record, redis.KeepTTL).Err())
+		require.NoError(t, s.Complete(t.Context(), claim, idem.Response{TTL: time.Nanosecond}))
+		require.Greater(t, fresh(t, s, request(key)).Token>>10, ahead, key)
+	}
+}
+
+// A WAIT that follows waits for what its connection wrote.
+func TestSecondCompleteWritesAgain(t *testing.T) {
+	c, p := connect(t), prefix()
+	s := open(t, c, redisstore.Config{Prefix: p})
+	claim := fresh(t, s, request("k"))
+	require.NoError(t, s.Complete(t.Context(), claim, text("done")))
+	before := c.Get(t.Context(), name(p, "k")).Val()
+	err := c.Watch(t.Context(), func(tx *redis.Tx) error {
+		require.NoError(t, s.Complete(t.Context(), claim, text("other")))
+		_, err := tx.TxPipelined(t.Context(), func(pipe redis.Pipeliner) error { return pipe.Ping(t.Context()).Err() })
+		return err
+	}, name(p, "k"))
+	require.ErrorIs(t, err, redis.TxFailedErr)
+	require.Equal(t, before, c.Get(t.Context(), name(p, "k")).Val())
 }
 
 // Nodes of a cluster grant tokens by their own clocks. What keeps them apart is the slot.
@@ -184,13 +219,21 @@ func TestTokensHaveTheKeysSlot(t *testing.T) {
 func TestWhatIsNoRecordIsAnError(t *testing.T) {
 	c, p := connect(t), prefix()
 	s := open(t, c, redisstore.Config{Prefix: p})
-	require.NoError(t, c.Set(t.Context(), name(p, "string"), "no hash", time.Minute).Err())
-	_, err := s.Begin(t.Context(), request("string"))
+	require.NoError(t, c.HSet(t.Context(), name(p, "hash"), "f", "v").Err())
+	_, err := s.Begin(t.Context(), request("hash"))
 	require.ErrorContains(t, err, "WRONGTYPE")
+
+	for _, alien := range []string{"", "v", strings.Repeat("v", 100)} {
+		require.NoError(t, c.Set(t.Context(), name(p, "string"), alien, 0).Err())
+		_, err := s.Begin(t.Context(), request("string"))
+		require.ErrorContains(t, err, "malformed reply", "%q", alien)
+		require.Equal(t, alien, c.Get(t.Context(), name(p, "string")).Val())
+	}
 
 	claim := fresh(t, s, request("short"))
 	require.NoError(t, s.Complete(t.Context(), claim, text("done")))
-	require.NoError(t, c.HSet(t.Context(), name(p, "short"), "b", "no").Err())
+	record := c.Get(t.Context(), name(p, "short")).Val()
+	require.NoError(t, c.Set(t.Context(), name(p, "short"), record[:57+2], 0).Err())
 	_, err = s.Begin(t.Context(), request("short"))
 	require.ErrorContains(t, err, "malformed reply")
 	_, _, err = s.Lookup(t.Context(), "s", "short")

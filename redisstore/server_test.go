@@ -248,8 +248,8 @@ func TestUserThatMayNotPublish(t *testing.T) {
 // The README tells which rights a user needs.
 func TestUserWithTheLeastRights(t *testing.T) {
 	server, _ := start(t)
-	rights := "on nopass resetkeys ~idem:* resetchannels &idem:w:* -@all +evalsha +eval +time +hmget +hget +hset +hdel " +
-		"+pexpire +publish +subscribe +info +ping"
+	rights := "on nopass resetkeys ~idem:* resetchannels &idem:w:* -@all +evalsha +eval +time +get +set +append " +
+		"+publish +subscribe +info +ping"
 	_, err := server.Do(t.Context(), append([]string{"ACL", "SETUSER", "least"}, strings.Fields(rights)...)...)
 	require.NoError(t, err)
 	var l logged

@@ -183,14 +183,14 @@ func TestInstancesThatWaitAreBounded(t *testing.T) {
 	s := open(t, c, redisstore.Config{Prefix: p})
 	claim := fresh(t, s, request("k"))
 	full := strings.Repeat("idem:w:0123456789abcdef ", 16384/24+1)
-	require.NoError(t, c.HSet(t.Context(), name(p, "k"), "w", full).Err())
+	require.NoError(t, c.Append(t.Context(), name(p, "k"), full).Err())
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	_, err := s.Begin(ctx, waiting(request("k")))
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.Len(t, c.HGet(t.Context(), name(p, "k"), "w").Val(), len(full))
+	require.Len(t, c.Get(t.Context(), name(p, "k")).Val(), 57+len(full))
 	require.NoError(t, s.Complete(t.Context(), claim, text("done")))
-	require.False(t, c.HExists(t.Context(), name(p, "k"), "w").Val())
+	require.NotContains(t, c.Get(t.Context(), name(p, "k")).Val(), full)
 }
 
 // A waiter that left must not be in the record for ever, nor may it be there twice.

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -22,12 +23,15 @@ const (
 	// grow, even if the server's clock is set back or another server takes over whose clock is behind.
 	minStay = time.Minute
 
-	// recordSize is the size of the record's field m; lua/record.lua has its layout.
+	// recordSize is the size of a record before what varies; lua/record.lua has its layout.
 	recordSize    = 57
 	atFingerprint = 9
 	atToken       = 25
 	atSince       = 41
 )
+
+// spanSize is the size of a packed span: two numbers of 8 bytes, and 13 digits at most before zeros.
+const spanSize = 2*8 + 16
 
 // A span is how long something counts, as scripts take it.
 type span struct {
@@ -45,13 +49,13 @@ func newSpan(d, while, unknown time.Duration) span {
 	if life < minStay {
 		life, s.done = minStay, 'e'
 	}
-	b := make([]byte, 0, 3*8)
+	b := make([]byte, 0, spanSize)
 	// Rounded up: what was asked for is not cut short, and what is above zero stays so.
 	b = binary.BigEndian.AppendUint64(b, ceil(d, time.Microsecond))
 	b = binary.BigEndian.AppendUint64(b, ceil(unknown, time.Microsecond))
 	// Servers reckon from the ms that runs. No record may end too soon by that.
-	b = binary.BigEndian.AppendUint64(b, ceil(life, time.Millisecond)+1)
-	s.packed = string(b)
+	b = strconv.AppendUint(b, ceil(life, time.Millisecond)+1, 10)
+	s.packed = string(b[:spanSize])
 	return s
 }
 
@@ -60,20 +64,20 @@ func ceil(d, unit time.Duration) uint64 { return uint64((d + unit - 1) / unit) }
 // The first argument of scripts, by what comes after the span.
 
 func (s *span) begin(nonce uint64, fingerprint idem.Fingerprint) string {
-	b := append(make([]byte, 0, 48), s.packed...)
+	b := append(make([]byte, 0, spanSize+8+16), s.packed...)
 	b = binary.BigEndian.AppendUint64(b, nonce)
 	return string(append(b, fingerprint[:]...))
 }
 
 func (s *span) owner(fingerprint idem.Fingerprint, token uint64, state ...byte) string {
-	b := append(make([]byte, 0, 49), s.packed...)
+	b := append(make([]byte, 0, spanSize+16+8+1), s.packed...)
 	b = append(b, fingerprint[:]...)
 	b = binary.BigEndian.AppendUint64(b, token)
 	return string(append(b, state...))
 }
 
 func (s *span) abandon(kind byte, tokenOrNonce uint64) string {
-	b := append(make([]byte, 0, 33), s.packed...)
+	b := append(make([]byte, 0, spanSize+1+8), s.packed...)
 	return string(binary.BigEndian.AppendUint64(append(b, kind), tokenOrNonce))
 }
 

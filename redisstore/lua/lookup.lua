@@ -1,9 +1,8 @@
 -- lookup returns the record as it is.
 --
--- Returns  'N' there is none; or a letter, '>I8' with what is left of the lease or the life in µs, m, b.
+-- Returns  'N' there is none; or a letter, '>I8' with what is left of the lease or the life in µs, and the record.
 --          The letter: 'P' in progress, 'U' unknown, 'R' done.
-local record = redis.call('HMGET', key, 'm', 'b')
-local m = record[1]
+local m = redis.call('GET', key)
 if not m then
 	return 'N'
 end
@@ -20,4 +19,4 @@ end
 if state == 'f' or now >= till then
 	return 'N'
 end
-return letter .. struct.pack('>I8', till - now) .. m .. (record[2] or '')
+return letter .. struct.pack('>I8', till - now) .. m

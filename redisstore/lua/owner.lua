@@ -17,21 +17,29 @@ local function highest(m, token)
 	return last
 end
 
--- free leaves nothing but who may still come back, and the tokens.
-local function free(m)
-	redis.call('HSET', key, 'm', 'f' .. NOBODY .. string.sub(m, 10, 49) .. NOBODY)
-	redis.call('HDEL', key, 'b')
-	redis.call('PEXPIRE', key, stay)
+-- waiting returns the channels of the instances with callers that wait.
+local function waiting(m)
+	if m and string.sub(m, 1, 1) == 'c' then
+		return string.sub(m, 58)
+	end
+	return ''
 end
 
--- wake tells the instances in waiting, each on its own channel, to look at the key. It is a hint: where the
--- user may not publish, callers look by themselves a little later.
-local function wake(waiting)
-	if not waiting then
-		return
-	end
-	redis.call('HDEL', key, 'w')
-	for channel in string.gmatch(waiting, '%S+') do
+-- put makes m the record.
+local function put(m)
+	redis.call('SET', key, m, 'PX', stay)
+end
+
+-- wake tells instances, each on its own channel, to look at the key. It is a hint: where the user may not publish,
+-- callers look by themselves a little later.
+local function wake(channels)
+	for channel in string.gmatch(channels, '%S+') do
 		redis.pcall('PUBLISH', channel, key)
 	end
+end
+
+-- free leaves nothing but who may still come back, and the tokens.
+local function free(m)
+	put('f' .. NOBODY .. string.sub(m, 10, 49) .. NOBODY)
+	wake(waiting(m))
 end

@@ -1,20 +1,19 @@
--- Every script begins with this. KEYS[1] is the record, the only key that a script touches, and a hash:
+-- Every script begins with this. KEYS[1] is the record, the only key that a script touches, and a string:
 --
---   m  who has the key or had it last, 57 bytes:
---        1      state: 'c' claimed; 'd' done, for as long as the record is there; 'e' done, until it ends; 'f' free
---        2-9    nonce of the Begin that was granted the claim, which may come twice
---        10-25  fingerprint
---        26-33  token
---        34-41  the highest token that was ever granted
---        42-49  since when the state lasts
---        50-57  end of the lease or of the response's life
---   b  the response, only while the record is done
---   w  channels of the instances with callers that wait, each followed by a space
+--   1      state: 'c' claimed; 'd' done, for as long as the record is there; 'e' done, until it ends; 'f' free
+--   2-9    nonce of the Begin that was granted the claim, which may come twice
+--   10-25  fingerprint
+--   26-33  token
+--   34-41  the highest token that was ever granted
+--   42-49  since when the state lasts
+--   50-57  end of the lease or of the response's life
+--   58-    done: the response; claimed: channels of the instances with callers that wait, each followed by a space
 --
 -- Times and tokens are µs by this server's clock, as '>I8' of struct; they are below 2^53, so Lua's numbers are
--- exact. ARGV[1] is packed, as arguments cost more than bytes do. It begins with '>I8I8I8':
+-- exact. ARGV[1] is packed, as arguments cost more than bytes do. It begins with 32 bytes, '>I8I8s':
 --
 --   long     for how many µs the lease or the response is to last, or 0
 --   unknown  for how many µs a key is unknown when its lease has run out, 0 under TakeOver
---   stay     for how many ms the record is to be kept, which may be longer than it counts
+--   stay     for how many ms the record is to be kept, which may be longer than it counts; in digits, since making
+--            them of a number takes as long as a small script
 local key = KEYS[1]

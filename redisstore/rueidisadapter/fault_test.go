@@ -185,7 +185,7 @@ func TestHintReachesAnotherProcess(t *testing.T) {
 		claim := expect(t, owner, idem.Fresh, req).Claim
 		waits := begin(t.Context(), s, waiting(req))
 		eventually(t, func() bool {
-			return do(t, server, "PUBSUB", "CHANNELS", "p:w:*") != "" && do(t, server, "HGET", "p:1:s:"+req.Key, "w") != ""
+			return do(t, server, "PUBSUB", "CHANNELS", "p:w:*") != "" && strings.Contains(do(t, server, "GET", "p:1:s:"+req.Key), "p:w:")
 		}, "waits")
 		from := time.Now()
 		require.NoError(t, owner.Complete(t.Context(), claim, text("done")))
