@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-5bb5eb37/idem"
+	"github.com/seed-5bb5eb37/idem/internal/crowd"
 	"github.com/seed-5bb5eb37/idem/internal/testserver"
 	"github.com/seed-5bb5eb37/idem/pgstore"
 )
@@ -27,6 +28,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	crowd.Main(openMember)
 	code, err := run(m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -83,16 +85,22 @@ func execMode(mode pgx.QueryExecMode) poolOption {
 // newPool returns a pool that is closed at the end of the test.
 func newPool(tb testing.TB, url string, options ...poolOption) *pgxpool.Pool {
 	tb.Helper()
-	cfg, err := pgxpool.ParseConfig(url)
+	pool, err := openPool(url, options...)
 	require.NoError(tb, err)
+	tb.Cleanup(pool.Close)
+	return pool
+}
+
+func openPool(url string, options ...poolOption) (*pgxpool.Pool, error) {
+	cfg, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, err
+	}
 	cfg.MaxConns = 8
 	for _, option := range options {
 		option(cfg)
 	}
-	pool, err := pgxpool.NewWithConfig(context.Background(), cfg)
-	require.NoError(tb, err)
-	tb.Cleanup(pool.Close)
-	return pool
+	return pgxpool.NewWithConfig(context.Background(), cfg)
 }
 
 // newStore returns a store on the tests' schema that is closed at the end of the test.

@@ -6,7 +6,6 @@ import (
 	"reflect"
 	"runtime"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/seed-5bb5eb37/idem"
+	"github.com/seed-5bb5eb37/idem/internal/crowd"
 	"github.com/seed-5bb5eb37/idem/pgstore"
 )
 
@@ -89,44 +89,48 @@ func (c *counter) option() poolOption {
 	return func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = c }
 }
 
-// Ten thousand duplicates of one key, over four stores, must not be ten thousand statements.
-func TestTenThousandDuplicatesWait(t *testing.T) {
-	const callers = 10_000
+// openMember opens the store of a process whose callers wait, and counts its statements.
+func openMember(job crowd.Job) (crowd.Member, error) {
 	var counted counter
-	stores := fleet(t, 4, pgstore.Config{MaxWaitersPerKey: callers}, counted.option())
-	req := request()
-	c := claim(t, stores[0], req)
-	req.Wait = true
-	for _, store := range stores {
-		eventually(t, store.Listening, "listening")
+	pool, err := openPool(job.URL, counted.option())
+	if err != nil {
+		return crowd.Member{}, err
 	}
-	counted.n.Store(0)
-	start := time.Now()
-	var answered sync.WaitGroup
-	var replayed atomic.Int64
-	for i := range callers {
-		answered.Go(func() {
-			out, err := stores[i%len(stores)].Begin(t.Context(), req)
-			if err == nil && string(out.Response.Body) == "done" {
-				replayed.Add(1)
-			}
-		})
+	store, err := pgstore.New(pool, pgstore.Config{Schema: job.Space, MaxWaitersPerKey: job.Callers})
+	if err != nil {
+		return crowd.Member{}, err
 	}
-	eventually(t, func() bool {
-		n := 0
-		for _, store := range stores {
-			n += store.Waiting()
+	waiting := func() int {
+		if !store.Listening() {
+			return 0
 		}
-		return n == callers
-	}, "all wait")
-	require.NoError(t, stores[0].Complete(t.Context(), c, text("done")))
-	answered.Wait()
-	require.EqualValues(t, callers, replayed.Load())
-	// Each store looks when the first comes, 25 ms later, after the hint, and now and then if that takes long; it may
-	// look twice where callers came while it looked. It says each second that it waits.
-	bound := int64(len(stores)) * (10 + 3*int64(time.Since(start)/time.Second))
-	require.LessOrEqual(t, counted.n.Load(), bound, "statements")
-	t.Logf("%d statements for %d callers", counted.n.Load(), callers)
+		return store.Waiting()
+	}
+	return crowd.Member{Store: store, Waiting: waiting, Calls: counted.n.Load}, nil
+}
+
+// Ten thousand duplicates of one key, in four processes, must not be ten thousand statements.
+func TestTenThousandWaitersInFourProcesses(t *testing.T) {
+	const callers, processes = 10_000, 4
+	owner := newStore(t, newPool(t, databaseURL), pgstore.Config{})
+	req := request()
+	c, began := claim(t, owner, req), time.Now()
+	req.Wait = true
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	waiters, err := crowd.Start(ctx, crowd.Job{
+		URL: databaseURL, Space: schema, Request: req, Callers: callers / processes,
+	}, processes)
+	require.NoError(t, err)
+	require.NoError(t, owner.Complete(t.Context(), c, text("done")))
+	got, err := waiters.Wait()
+	require.NoError(t, err)
+	require.Equal(t, map[string]int{"replay done": callers}, got.Answers)
+	// Each process looks when the first comes, when it is listening, 25 ms later, after the hint, and now and then if
+	// that takes long; it may look twice where callers came while it looked. It says each second that it waits.
+	bound := processes * (12 + 3*int64(time.Since(began)/time.Second))
+	require.LessOrEqual(t, got.Calls, bound, "statements")
+	t.Logf("%d statements for %d callers", got.Calls, callers)
 }
 
 // By construction no clock but the server's has a say: what statements are given are durations.

@@ -69,7 +69,22 @@ func (p patient) Process(ctx context.Context, cmd redis.Cmder) error {
 
 // Run implements [Runner]. That scripts are sent again when a connection is lost is go-redis's own doing.
 func (g goRedis) Run(ctx context.Context, script *Script, key string, args ...string) (string, error) {
-	return eval(ctx, g.runner, script, key, args)
+	text, err := eval(ctx, g.runner, script, key, args)
+	g.heal(ctx, err)
+	return text, err
+}
+
+// heal has a cluster's client ask who has which keys, when it was sent to the wrong server or to one that does not answer.
+// go-redis does so by itself only for the former, and only where it chooses the server; otherwise it asks once a minute.
+func (g goRedis) heal(ctx context.Context, err error) {
+	cluster, ok := g.client.(*redis.ClusterClient)
+	if !ok || err == nil {
+		return
+	}
+	var network *net.OpError
+	if strings.HasPrefix(err.Error(), "MOVED") || errors.As(err, &network) || errors.Is(err, context.DeadlineExceeded) {
+		cluster.ReloadState(ctx)
+	}
 }
 
 func eval(ctx context.Context, p processor, script *Script, key string, args []string) (string, error) {
@@ -100,13 +115,12 @@ func (g goRedis) Pinned(ctx context.Context, key string, fn func(Conn) error) er
 	if err != nil {
 		return err
 	}
-	conn := node.Conn()
+	// The copy has options of its own: connections that are made through a Conn write to those that it was made of, without
+	// a lock that others share.
+	conn := node.WithTimeout(node.Options().ReadTimeout).Conn()
 	defer func() { _ = conn.Close() }()
 	err = fn(pinned{conn})
-	if cluster, ok := g.client.(*redis.ClusterClient); ok && err != nil && strings.HasPrefix(err.Error(), "MOVED") {
-		// The slot has another node now. The next call is to find it.
-		cluster.ReloadState(ctx)
-	}
+	g.heal(ctx, err)
 	return err
 }
 

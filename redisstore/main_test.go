@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed-5bb5eb37/idem"
 	"github.com/seed-5bb5eb37/idem/idemtest"
+	"github.com/seed-5bb5eb37/idem/internal/crowd"
 	"github.com/seed-5bb5eb37/idem/internal/testserver"
 	"github.com/seed-5bb5eb37/idem/redisstore"
 )
@@ -21,6 +22,7 @@ import (
 var redisURL string
 
 func TestMain(m *testing.M) {
+	crowd.Main(openMember)
 	// Most rows of idemtest sleep.
 	flag.Parse()
 	if err := flag.Set("test.parallel", "16"); err != nil {

@@ -10,9 +10,11 @@ require (
 	github.com/go-chi/chi/v5 v5.5.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/redis/go-redis/v9 v9.23.0
+	github.com/redis/rueidis v1.0.79
 	github.com/seed-5bb5eb37/idem v0.0.0
 	github.com/seed-5bb5eb37/idem/pgstore v0.0.0
 	github.com/seed-5bb5eb37/idem/redisstore v0.0.0
+	github.com/seed-5bb5eb37/idem/redisstore/rueidisadapter v0.0.0
 	github.com/stretchr/testify v1.12.1
 	go.uber.org/goleak v1.3.0
 	golang.org/x/sync v0.22.0
@@ -36,4 +38,5 @@ replace (
 	github.com/seed-5bb5eb37/idem => ../
 	github.com/seed-5bb5eb37/idem/pgstore => ../pgstore
 	github.com/seed-5bb5eb37/idem/redisstore => ../redisstore
+	github.com/seed-5bb5eb37/idem/redisstore/rueidisadapter => ../redisstore/rueidisadapter
 )

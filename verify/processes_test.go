@@ -11,10 +11,12 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
 
 	"github.com/seed-5bb5eb37/idem"
 	"github.com/seed-5bb5eb37/idem/pgstore"
 	"github.com/seed-5bb5eb37/idem/redisstore"
+	"github.com/seed-5bb5eb37/idem/redisstore/rueidisadapter"
 	"github.com/seed-5bb5eb37/idem/verify/lin"
 )
 
@@ -33,6 +35,7 @@ type plan struct {
 // stores open what a plan asks for. What is closed with it is in the second result, to be called in order.
 var stores = map[string]func(p plan) (lin.Store, []func() error, error){
 	"redis":    openRedis,
+	"rueidis":  openRueidis,
 	"tiered":   openTiered,
 	"postgres": openPostgres,
 	"engine":   openEngine,
@@ -85,6 +88,25 @@ func openRedis(p plan) (lin.Store, []func() error, error) {
 		return nil, nil, errors.Join(err, client.Close())
 	}
 	return store, []func() error{store.Close, client.Close}, nil
+}
+
+// openRueidis opens Redis through a client whose callers share their connections.
+func openRueidis(p plan) (lin.Store, []func() error, error) {
+	opt, err := rueidis.ParseURL(p.URL)
+	if err != nil {
+		return nil, nil, err
+	}
+	opt.DisableCache = true
+	client, err := rueidis.NewClient(opt)
+	if err != nil {
+		return nil, nil, err
+	}
+	end := func() error { client.Close(); return nil }
+	store, err := rueidisadapter.New(client, redisstore.Config{Prefix: p.Space, OnLeaseExpiry: p.Policy})
+	if err != nil {
+		return nil, nil, errors.Join(err, end())
+	}
+	return store, []func() error{store.Close, end}, nil
 }
 
 // openTiered opens Redis with a memory before it. Nothing ends there but with the record's own time.

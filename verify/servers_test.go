@@ -47,7 +47,7 @@ func endServers() (err error) {
 func serverOf(t *testing.T, p plan) string {
 	t.Helper()
 	switch p.Store {
-	case "redis", "tiered":
+	case "redis", "rueidis", "tiered":
 		return redisServer(t)
 	case "postgres":
 		url := postgresServer(t)

@@ -40,12 +40,16 @@ var shortLives = []time.Duration{
 
 func TestRedisStoreIsLinearizable(t *testing.T) { checkStore(t, "redis", *histories) }
 
+func TestRueidisStoreIsLinearizable(t *testing.T) { checkStore(t, "rueidis", *histories) }
+
 func TestPostgresStoreIsLinearizable(t *testing.T) { checkStore(t, "postgres", *histories) }
 
 // TestTieredStoreIsLinearizable leaves Forget out: it is the one thing that other processes may be late to see.
 func TestTieredStoreIsLinearizable(t *testing.T) { checkStore(t, "tiered", *histories, lin.Forget) }
 
 func TestHeavyRedisStoreIsLinearizable(t *testing.T) { checkStore(t, "redis", 3*(*histories)) }
+
+func TestHeavyRueidisStoreIsLinearizable(t *testing.T) { checkStore(t, "rueidis", 3*(*histories)) }
 
 func TestHeavyPostgresStoreIsLinearizable(t *testing.T) { checkStore(t, "postgres", 3*(*histories)) }
 
@@ -87,7 +91,7 @@ func possible(s setting, without []lin.Op) []string {
 // their own: an engine in each of them would pass if they were not.
 func TestFaultyStoreIsNotLinearizable(t *testing.T) {
 	faulty := []plan{{Store: "engine"}, {Store: "tiered", Fault: "cache without end"}}
-	for _, store := range []string{"redis", "postgres"} {
+	for _, store := range []string{"redis", "rueidis", "postgres"} {
 		for fault := range faults {
 			faulty = append(faulty, plan{Store: store, Fault: fault})
 		}

@@ -32,10 +32,10 @@ func TestCall(t *testing.T) {
 			return deaf{context.Background(), time.Now().Add(time.Second)}, context.DeadlineExceeded
 		},
 	}
-	for name, make := range contexts {
+	for name, begin := range contexts {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				ctx, want := make()
+				ctx, want := begin()
 				got, err := Call(ctx, answer)
 				require.Equal(t, 7, got)
 				require.ErrorIs(t, err, failed)

@@ -93,18 +93,21 @@ func StartRedisReplica(addr string, args ...string) (*Redis, error) {
 	if err != nil {
 		return nil, err
 	}
-	primary := &Redis{Addr: addr}
-	err = r.await(func(ctx context.Context) error {
+	if err = r.catchUp(&Redis{Addr: addr}); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return r, nil
+}
+
+// catchUp waits until a replica has what its primary has.
+func (r *Redis) catchUp(primary *Redis) error {
+	return r.await(func(ctx context.Context) error {
 		// The primary may take up to a second to hear of what the replica knows already.
 		return cmp.Or(
 			r.says(ctx, "master_link_status:up", "INFO", "replication"),
 			primary.says(ctx, "state=online", "INFO", "replication"),
 		)
 	})
-	if err != nil {
-		return nil, errors.Join(err, r.Close())
-	}
-	return r, nil
 }
 
 // Close ends the server and removes its files.
@@ -177,7 +180,22 @@ func readReply(in *bufio.Reader) (string, error) {
 
 // StartRedisCluster starts a cluster of so many primaries, each with its share of the slots, and waits until all of
 // them say that it works. The caller closes each.
-func StartRedisCluster(nodes int, args ...string) (cluster []*Redis, err error) {
+func StartRedisCluster(primaries int, args ...string) ([]*Redis, error) {
+	return startCluster(primaries, primaries, args)
+}
+
+// StartRedisClusterWithReplicas is [StartRedisCluster] with a replica for each of the primaries, in the same order. The
+// caller closes each server.
+func StartRedisClusterWithReplicas(primaries int, args ...string) (leaders, replicas []*Redis, err error) {
+	cluster, err := startCluster(2*primaries, primaries, args)
+	if err != nil {
+		return nil, nil, err
+	}
+	return cluster[:primaries], cluster[primaries:], nil
+}
+
+// startCluster starts servers of which the first are primaries, and the others replicas of one each.
+func startCluster(nodes, primaries int, args []string) (cluster []*Redis, err error) {
 	defer func() {
 		if err != nil {
 			for _, node := range cluster {
@@ -188,13 +206,34 @@ func StartRedisCluster(nodes int, args ...string) (cluster []*Redis, err error) 
 	}()
 	args = append([]string{"--cluster-enabled", "yes", "--cluster-node-timeout", "2000"}, args...)
 	for range nodes {
-		node, err := startNode(args)
-		if err != nil {
+		var node *Redis
+		if node, err = startNode(args); err != nil {
 			return cluster, err
 		}
 		cluster = append(cluster, node)
 	}
-	return cluster, join(cluster)
+	if err = join(cluster, primaries); err != nil {
+		return cluster, err
+	}
+	for i, replica := range cluster[primaries:] {
+		if err = replica.follow(cluster[i]); err != nil {
+			return cluster, err
+		}
+	}
+	return cluster, nil
+}
+
+// follow makes a server of a cluster a replica of another one.
+func (r *Redis) follow(primary *Redis) error {
+	ctx := context.Background()
+	id, err := primary.Do(ctx, "CLUSTER", "MYID")
+	if err != nil {
+		return err
+	}
+	if _, err = r.Do(ctx, "CLUSTER", "REPLICATE", id); err != nil {
+		return err
+	}
+	return r.catchUp(primary)
 }
 
 // startNode starts a server of a cluster. Its second port, for the other servers, must be free too.
@@ -206,15 +245,17 @@ func startNode(args []string) (*Redis, error) {
 	return StartRedis(append(slices.Clone(args), "--cluster-port", strconv.Itoa(bus))...)
 }
 
-// join makes a cluster of servers.
-func join(cluster []*Redis) error {
+// join makes a cluster of servers, of which the first share the slots.
+func join(cluster []*Redis, primaries int) error {
 	const slots = 16384
 	ctx := context.Background()
 	first := cluster[0]
 	for i, node := range cluster {
-		from, to := i*slots/len(cluster), (i+1)*slots/len(cluster)-1
-		if _, err := node.Do(ctx, "CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(from), strconv.Itoa(to)); err != nil {
-			return err
+		if i < primaries {
+			from, to := i*slots/primaries, (i+1)*slots/primaries-1
+			if _, err := node.Do(ctx, "CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(from), strconv.Itoa(to)); err != nil {
+				return err
+			}
 		}
 		if i == 0 {
 			continue

@@ -2,6 +2,7 @@ package testserver_test
 
 import (
 	"context"
+	"net"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -75,6 +76,22 @@ func TestRedisCluster(t *testing.T) {
 		}
 	}
 	require.Equal(t, 2, moved, "nodes that have not got the key")
+}
+
+func TestRedisClusterWithReplicas(t *testing.T) {
+	primaries, replicas, err := testserver.StartRedisClusterWithReplicas(3)
+	require.NoError(t, err)
+	require.Len(t, primaries, 3)
+	require.Len(t, replicas, 3)
+	for i, primary := range primaries {
+		replica := replicas[i]
+		t.Cleanup(func() { require.NoError(t, primary.Close()) })
+		t.Cleanup(func() { require.NoError(t, replica.Close()) })
+		host, port, err := net.SplitHostPort(primary.Addr)
+		require.NoError(t, err)
+		require.Contains(t, redisDo(t, replica, "ROLE"), "slave "+host+" "+port+" connected")
+		require.Contains(t, redisDo(t, primary, "ROLE"), "master ")
+	}
 }
 
 func TestRedisThatDoesNotStart(t *testing.T) {
