@@ -42,7 +42,7 @@ func heapBytes() int64 {
 
 // BenchmarkGC reports the processor time of one garbage collection with 5M live records.
 func BenchmarkGC(b *testing.B) {
-	keys := benchKeys(5_000_000)
+	keys := benchKeys(scaled(5_000_000))
 	compare(b, func(b *testing.B, store beginner) {
 		fill(b, store, keys)
 		runtime.GC()
@@ -66,7 +66,7 @@ func gcSeconds() float64 {
 // One operation is a second of probing.
 func BenchmarkTail(b *testing.B) {
 	keys := benchKeys(1_100_000)
-	stay, gone := keys.part(0, 100_000), keys.part(100_000, 1_100_000)
+	stay, gone := keys.part(0, 100_000), keys.part(100_000, 100_000+scaled(1_000_000))
 	for _, expiring := range []int{0, gone.len()} {
 		b.Run(fmt.Sprintf("expiring=%d", expiring), func(b *testing.B) {
 			took := slices.Repeat([]time.Duration{1}, 4_000_000)[:0] // fresh memory would show in the tail when first touched

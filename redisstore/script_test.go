@@ -225,7 +225,7 @@ func TestWhatIsNoRecordIsAnError(t *testing.T) {
 
 	for _, alien := range []string{"", "v", strings.Repeat("v", 100)} {
 		require.NoError(t, c.Set(t.Context(), name(p, "string"), alien, 0).Err())
-		_, err := s.Begin(t.Context(), request("string"))
+		_, err = s.Begin(t.Context(), request("string"))
 		require.ErrorContains(t, err, "malformed reply", "%q", alien)
 		require.Equal(t, alien, c.Get(t.Context(), name(p, "string")).Val())
 	}
