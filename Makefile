@@ -102,8 +102,9 @@ fmt-check: ## fail if a Go file is not formatted
 	@unformatted=$$(gofmt -l .); [[ -z "$$unformatted" ]] || { echo "not gofmt'ed:"; echo "$$unformatted"; exit 1; }
 
 .PHONY: vet
-vet: ## go vet
+vet: ## go vet, and of the root module also for 32 bits
 	$(call each,go vet -tags browser ./...)
+	@GOARCH=386 CGO_ENABLED=0 go vet ./...
 
 .PHONY: lint
 lint: ## golangci-lint, built from its pinned version (minutes the first time)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strconv"
 	"testing"
 	"time"
 
@@ -173,7 +174,11 @@ func TestDoKeepsAsMuchAsItCan(t *testing.T) {
 		_, err = idem.Do(t.Context(), e, order, unreached(t))
 		require.ErrorIs(t, err, idem.ErrTruncated)
 	})
-	for _, bad := range []idem.Response{{TTL: -1}, {Status: math.MaxInt32 + 1}, {Status: math.MinInt32 - 1}} {
+	unfit := []idem.Response{{TTL: -1}}
+	if most, least := math.MaxInt32, math.MinInt32; strconv.IntSize > 32 {
+		unfit = append(unfit, idem.Response{Status: most + 1}, idem.Response{Status: least - 1})
+	}
+	for _, bad := range unfit {
 		t.Run(fmt.Sprintf("of a response with status %d and TTL %d that it ran", bad.Status, bad.TTL), func(t *testing.T) {
 			store := &faulty{Store: openEngine(t, idem.Config{})}
 			resp, err := idem.Do(t.Context(), store, order, func(context.Context, idem.Claim) (idem.Response, error) {

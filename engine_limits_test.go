@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -113,10 +114,13 @@ func TestResponseLimit(t *testing.T) {
 	t.Run("a header that is too large alone", func(t *testing.T) {
 		completeUpTo(newRig(t, idem.Config{MaxResponseBytes: 10}), 10, idem.Response{Status: 200, Header: make([]byte, 11)})
 	})
+	if strconv.IntSize == 32 {
+		return // any status fits
+	}
 	t.Run("a status that does not fit", func(t *testing.T) {
 		r := newRig(t, idem.Config{})
-		c := r.fresh("k", 0)
-		for _, status := range []int{math.MaxInt32 + 1, math.MinInt32 - 1} {
+		c, most, least := r.fresh("k", 0), math.MaxInt32, math.MinInt32
+		for _, status := range []int{most + 1, least - 1} {
 			require.ErrorContains(t, r.Complete(t.Context(), c, idem.Response{Status: status}), "Status")
 			require.ErrorContains(t, r.Resolve(t.Context(), "", "k", idem.Response{Status: status}), "Status")
 		}

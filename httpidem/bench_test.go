@@ -92,7 +92,7 @@ func (x *benchExchange) serve(h http.Handler, key string) {
 func benchKeys(n int) []string {
 	keys := make([]string, n)
 	for i := range keys {
-		keys[i] = "0123456789abcdef-0123456-" + strconv.Itoa(10_000_000_000+i)
+		keys[i] = fmt.Sprintf("0123456789abcdef-0123456-1%010d", i)
 	}
 	return keys
 }

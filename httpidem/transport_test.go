@@ -3,6 +3,7 @@ package httpidem_test
 import (
 	"errors"
 	"io"
+	"math"
 	"net/http"
 	"strings"
 	"sync"
@@ -279,7 +280,7 @@ func TestTransportRefusesBadFields(t *testing.T) {
 		require.Equal(t, 1, body.closed, "a RoundTripper closes the body whatever happens")
 	}
 	t.Run("but takes one bound without the other", func(t *testing.T) {
-		for _, tr := range []*httpidem.Transport{{MinBackoff: time.Hour}, {MaxBackoff: 1}, {MaxBodyBytes: 1<<63 - 1}} {
+		for _, tr := range []*httpidem.Transport{{MinBackoff: time.Hour}, {MaxBackoff: 1}, {MaxBodyBytes: math.MaxInt}} {
 			base := newScript(replies(200))
 			tr.Base = base
 			_, err := trip(tr.RoundTrip, scriptPost(t, onlyReader("x")))

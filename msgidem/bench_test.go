@@ -2,7 +2,7 @@ package msgidem_test
 
 import (
 	"context"
-	"strconv"
+	"fmt"
 	"testing"
 	"time"
 
@@ -29,7 +29,7 @@ func deliveries(n int) []silent {
 	ds := make([]silent, n)
 	for i := range ds {
 		ds[i].m = msgidem.Message{
-			ID: "0192f7c6-5b1e-7c3a-9f00-" + strconv.Itoa(1e11+i), Scope: "billing",
+			ID: fmt.Sprintf("0192f7c6-5b1e-7c3a-9f00-1%011d", i), Scope: "billing",
 			Payload: []byte(`{"account":"4711","amount":1999,"currency":"EUR"}`),
 			Attempt: 1, AckWait: 30 * time.Second,
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"math"
 	"testing"
 	"time"
 
@@ -41,7 +42,7 @@ func TestNew(t *testing.T) {
 
 func TestDefaultBackoff(t *testing.T) {
 	for attempt, most := range map[int]time.Duration{
-		-1: time.Second, 0: time.Second, 1: time.Second, 2: 2 * time.Second, 6: 32 * time.Second, 7: time.Minute, 1 << 40: time.Minute,
+		-1: time.Second, 0: time.Second, 1: time.Second, 2: 2 * time.Second, 6: 32 * time.Second, 7: time.Minute, math.MaxInt: time.Minute,
 	} {
 		for range 100 {
 			d := msgidem.DefaultBackoff(attempt)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -391,7 +392,7 @@ func TestFallback(t *testing.T) {
 			for attempt, want := range []float64{1, 2, 4, 5, 5, 5} {
 				require.InDelta(t, want, waitroom.Fallback(attempt, after).Seconds(), 0)
 			}
-			require.Equal(t, 5*time.Second, waitroom.Fallback(1<<40, after))
+			require.Equal(t, 5*time.Second, waitroom.Fallback(math.MaxInt, after))
 		}
 	})
 	t.Run("is a little after the end of the lease", func(t *testing.T) {
