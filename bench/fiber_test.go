@@ -24,10 +24,12 @@ type fiberApp struct {
 
 func startFiberBare(testing.TB, time.Duration) service { return newFiberApp() }
 
-// startFiber guards the handler with fiber's middleware, its own lock and its own store in memory. The
+func startFiber(_ testing.TB, ttl time.Duration) service { return newFiberGuarded(ttl) }
+
+// newFiberGuarded guards the handler with fiber's middleware, its own lock and its own store in memory. The
 // store counts in whole seconds, so a lifetime of one ends within one second; nothing can close it, so it
 // stays, and so does its goroutine, until the process ends.
-func startFiber(_ testing.TB, ttl time.Duration) service {
+func newFiberGuarded(ttl time.Duration) *fiberApp {
 	return newFiberApp(idempotency.New(idempotency.Config{KeyHeader: keyField, Lifetime: ttl}))
 }
 

@@ -94,6 +94,7 @@ func newExchange(tb testing.TB) exchange {
 	r, err := http.NewRequestWithContext(tb.Context(), http.MethodPost, path, http.NoBody)
 	require.NoError(tb, err)
 	key := []string{""}
+	r.RequestURI = path // as servers have it
 	r.Header[keyField] = key
 	r.ContentLength = int64(len(payment))
 	return exchange{request: r, key: key, header: make(http.Header)}

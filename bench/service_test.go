@@ -37,6 +37,7 @@ var subjects = []struct {
 	{"store=memory/lib=httpidem", true, startHTTPIdem},
 	{"store=none/lib=fiber", false, startFiberBare},
 	{"store=memory/lib=fiber", true, startFiber},
+	{"store=memory/lib=fiber_on_net_http", true, startMounted},
 }
 
 const (
