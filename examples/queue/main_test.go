@@ -56,6 +56,14 @@ func TestWithoutIdemItIsNot(t *testing.T) {
 	require.GreaterOrEqual(t, got["payments made twice"], 140)
 }
 
+func TestPaymentAndItsRecordAreOne(t *testing.T) {
+	b := newBank()
+	require.ErrorIs(t, b.pay("bill-1", func() error { return errKilled }), errKilled)
+	require.Zero(t, b.settled(), "it was not recorded, so it was not made")
+	require.NoError(t, b.pay("bill-1", func() error { return nil }))
+	require.Equal(t, map[string]int{"bill-1": 1}, b.paid)
+}
+
 func TestFlags(t *testing.T) {
 	for args, says := range map[string]string{
 		"-payments 0":   "-payments is 0, want 1 to 1000000",
@@ -70,7 +78,7 @@ func TestFlags(t *testing.T) {
 		"-timeout 50ms": "not done after 50ms, see -timeout",
 	} {
 		var stdout, stderr bytes.Buffer
-		require.Equal(t, 2, run(t.Context(), strings.Fields(args), &stdout, &stderr), args)
+		require.Equal(t, 2, run(t.Context(), strings.Fields("-timeout 20s "+args), &stdout, &stderr), args)
 		require.Contains(t, stderr.String(), says)
 	}
 	var stdout, stderr bytes.Buffer

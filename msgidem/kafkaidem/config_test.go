@@ -56,7 +56,9 @@ func TestRefusals(t *testing.T) {
 		client, err := kgo.NewClient(opts...)
 		require.NoError(t, err)
 		defer client.Close()
-		require.ErrorContains(t, c.Run(t.Context(), client), want)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // for one that is taken
+		defer cancel()
+		require.ErrorContains(t, c.Run(ctx, client), want)
 	}
 	group := []kgo.Opt{kgo.ConsumerGroup("billing"), kgo.ConsumeTopics("orders")}
 	t.Run("of a client that commits by itself", func(t *testing.T) {
@@ -77,9 +79,13 @@ func TestRefusals(t *testing.T) {
 		refuse(t, c, "used for another one as well", append(c.Options(), group...)...)
 	})
 	t.Run("of a client with another callback", func(t *testing.T) {
-		c := fresh(kafkaidem.Config{})
-		refuse(t, c, "another kgo.OnPartitionsRevoked", append(append(c.Options(), group...),
-			kgo.OnPartitionsRevoked(func(context.Context, *kgo.Client, map[string][]int32) {}))...)
+		for _, on := range []func(func(context.Context, *kgo.Client, map[string][]int32)) kgo.GroupOpt{
+			kgo.OnPartitionsRevoked, kgo.OnPartitionsLost,
+		} {
+			c := fresh(kafkaidem.Config{})
+			refuse(t, c, "another kgo.OnPartitionsRevoked or OnPartitionsLost",
+				append(append(c.Options(), group...), on(func(context.Context, *kgo.Client, map[string][]int32) {}))...)
+		}
 	})
 	t.Run("of a RevokeTimeout for which the group does not wait", func(t *testing.T) {
 		c := fresh(kafkaidem.Config{RevokeTimeout: 31 * time.Second})

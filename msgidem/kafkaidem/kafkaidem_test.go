@@ -156,14 +156,14 @@ func TestMismatch(t *testing.T) {
 	require.Contains(t, header(l, kafkaidem.ReasonHeader), "fingerprint")
 }
 
-// A refusing producer fails for a while.
+// A refusing producer fails until it is told not to.
 type refusing struct {
 	kafkaidem.Producer
-	left atomic.Int32
+	refuses atomic.Bool
 }
 
 func (p *refusing) ProduceSync(ctx context.Context, records ...*kgo.Record) kgo.ProduceResults {
-	if p.left.Add(-1) >= 0 {
+	if p.refuses.Load() {
 		return kgo.ProduceResults{{Record: records[0], Err: kerr.NotEnoughReplicas}}
 	}
 	return p.Producer.ProduceSync(ctx, records...)
@@ -171,18 +171,28 @@ func (p *refusing) ProduceSync(ctx context.Context, records ...*kgo.Record) kgo.
 
 func TestDeadLetterNotAcceptedIsNotCommitted(t *testing.T) {
 	t.Parallel()
-	b := startBroker(t, 1)
+	b := startBroker(t, 2)
 	p := &refusing{Producer: b.producer}
-	p.left.Store(2)
+	p.refuses.Store(true)
 	s := b.consume(setup{
-		store: openEngine(t, idem.Config{}), handler: msgidem.Config{MaxAttempts: 1, DeadLetter: kafkaidem.DeadLetters(p, "dead")},
-		fn: func(context.Context, msgidem.Message, idem.Claim) error { return errors.New("can't be done") },
+		store: openEngine(t, idem.Config{}), handler: msgidem.Config{DeadLetter: kafkaidem.DeadLetters(p, "dead")},
+		fn: func(_ context.Context, m msgidem.Message, _ idem.Claim) error {
+			if m.ID == "p1" {
+				return idem.Permanent(errors.New("can't be done"))
+			}
+			return nil
+		},
 	})
 	b.produce(0, "p1", "pay 7")
+	b.eventually(func() bool { return s.seen(msgidem.Retried) > 1 }, "refused twice")
+	b.produce(1, "q", "pay 7")
+	b.commits("billing", 1, 1) // so there was a commit after that
+	require.Zero(t, b.committed("billing", 0))
+	p.refuses.Store(false)
 	b.commits("billing", 0, 1)
-	b.letters(1)
-	require.Equal(t, []string{"p1"}, s.ran(), "only the letter is tried again")
-	require.EqualValues(t, 2, s.handler.Stats().HookErrors)
+	require.Equal(t, "can't be done", header(b.letters(1)[0], kafkaidem.ReasonHeader))
+	require.Equal(t, []string{"p1", "q"}, s.ran(), "only the letter is tried again")
+	require.EqualValues(t, s.seen(msgidem.Retried), s.handler.Stats().HookErrors)
 }
 
 func TestCommitsOnlyTheContiguousPrefix(t *testing.T) {
@@ -214,8 +224,12 @@ func TestShutdownWithWorkInHand(t *testing.T) {
 	b := startBroker(t, 4)
 	engine := openEngine(t, idem.Config{})
 	inside, release := make(chan struct{}, 100), make(chan struct{})
+	var began atomic.Int32
 	first := b.consume(setup{store: engine, Config: kafkaidem.Config{Workers: 4, CommitInterval: time.Hour},
 		fn: func(ctx context.Context, _ msgidem.Message, _ idem.Claim) error {
+			if began.Add(1) > 4 {
+				<-time.After(100 * time.Millisecond)
+			}
 			inside <- struct{}{}
 			<-release
 			return ctx.Err()
@@ -226,11 +240,13 @@ func TestShutdownWithWorkInHand(t *testing.T) {
 	for range 4 {
 		<-inside
 	}
+	b.eventually(func() bool { return first.consumer.Stats().InHand == 48 }, "all in hand")
 	first.cancel()
 	close(release)
 	first.stop()
 	done := first.seen(msgidem.Done)
 	require.GreaterOrEqual(t, done, 4)
+	require.Less(t, done, 48, "what waited was left")
 	var committed int64
 	for p := range int32(4) {
 		committed += b.committed("billing", p)
@@ -282,7 +298,7 @@ func TestShutdownDoesNotWaitForEver(t *testing.T) {
 			<-release
 			return nil
 		})
-		require.ErrorIs(t, <-s.end, msgidem.ErrStuck)
+		require.ErrorIs(t, receive(s.broker, s.end), msgidem.ErrStuck)
 		s.end <- nil // for stop
 		close(release)
 		s.waitFor(msgidem.Left, 1)
@@ -325,7 +341,7 @@ func TestSlowHandlerKeepsTheMembership(t *testing.T) {
 
 func TestMessageInProgressElsewhere(t *testing.T) {
 	t.Parallel()
-	b := startBroker(t, 1)
+	b := startBroker(t, 2)
 	engine := openEngine(t, idem.Config{})
 	out, err := engine.Begin(t.Context(), idem.Request{
 		Scope: "billing", Key: "p1", Fingerprint: idem.FingerprintOf([]byte("pay 7")), Lease: time.Hour,
@@ -335,9 +351,12 @@ func TestMessageInProgressElsewhere(t *testing.T) {
 	b.produce(0, "p2", "pay 8")
 	s := b.consume(setup{store: engine, handler: msgidem.Config{Wait: 10 * time.Millisecond}})
 	s.waitFor(msgidem.Retried, 1)
+	b.produce(1, "q", "pay 9")
+	b.commits("billing", 1, 1) // so there was a commit after that
+	require.Zero(t, b.committed("billing", 0), "if the other one dies it must come again")
 	require.NoError(t, engine.Complete(t.Context(), out.Claim, idem.Response{}))
 	b.commits("billing", 0, 2) // although the lease it was told of is an hour
-	require.Equal(t, []string{"p2"}, s.ran())
+	require.Equal(t, []string{"q", "p2"}, s.ran())
 }
 
 func TestOnePartitionStandsStillTheOthersGoOn(t *testing.T) {
@@ -345,6 +364,12 @@ func TestOnePartitionStandsStillTheOthersGoOn(t *testing.T) {
 	b := startBroker(t, 2)
 	release := make(chan struct{})
 	const prefetch = 10
+	for i := range 100 { // before there is a consumer, so that its first fetch has more than it may take
+		b.produce(0, fmt.Sprint("p", i), "pay 7")
+	}
+	for i := range 100 {
+		b.produce(1, fmt.Sprint("q", i), "pay 7")
+	}
 	s := b.consume(setup{store: openEngine(t, idem.Config{}), Config: kafkaidem.Config{Prefetch: prefetch},
 		fn: func(_ context.Context, m msgidem.Message, _ idem.Claim) error {
 			if m.ID == "p0" {
@@ -352,12 +377,6 @@ func TestOnePartitionStandsStillTheOthersGoOn(t *testing.T) {
 			}
 			return nil
 		}})
-	for i := range 100 {
-		b.produce(0, fmt.Sprint("p", i), "pay 7")
-	}
-	for i := range 100 {
-		b.produce(1, fmt.Sprint("q", i), "pay 7")
-	}
 	b.commits("billing", 1, 100)
 	stats := s.consumer.Stats()
 	require.GreaterOrEqual(t, stats.InHand, prefetch)
@@ -391,7 +410,8 @@ func TestCommitThatFailsIsTriedAgain(t *testing.T) {
 	b.produce(0, "p1", "pay 7")
 	b.commits("billing", 0, 1)
 	require.EqualValues(t, 1, s.consumer.Stats().CommitErrors)
-	b.eventually(func() bool { return s.consumer.Stats().Commits == 1 }, "noticed")
+	s.stop()
+	require.EqualValues(t, 1, s.consumer.Stats().Commits, "what the broker has is not sent again")
 }
 
 func TestRunEndsWithItsClient(t *testing.T) {
@@ -403,7 +423,7 @@ func TestRunEndsWithItsClient(t *testing.T) {
 	b.produce(0, "p1", "pay 7")
 	b.commits("billing", 0, 1)
 	s.client.Close()
-	require.ErrorIs(t, <-end, kgo.ErrClientClosed)
+	require.ErrorIs(t, receive(b, end), kgo.ErrClientClosed)
 }
 
 func TestIDThatPanics(t *testing.T) {

@@ -87,6 +87,18 @@ func (b *broker) eventually(cond func() bool, what string) {
 	}
 }
 
+// receive waits for what somebody sends in his own time.
+func receive[T any](b *broker, ch <-chan T) T {
+	b.Helper()
+	var v T
+	select {
+	case v = <-ch:
+	case <-time.After(patience):
+		require.FailNow(b, "nothing was sent")
+	}
+	return v
+}
+
 // letters returns n dead letters.
 func (b *broker) letters(n int) (list []*kgo.Record) {
 	b.Helper()

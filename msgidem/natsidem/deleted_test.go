@@ -1,6 +1,7 @@
 package natsidem_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -16,6 +17,8 @@ func TestSourceFailsWhenItsConsumerWasDeletedUnnoticed(t *testing.T) {
 	src, err := natsidem.New(t.Context(), b.consumer("a", time.Minute), natsidem.Config{})
 	require.NoError(t, err)
 	require.NoError(t, b.deleted("a"), "before the source asked for anything")
-	_, err = src.Next(t.Context())
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	_, err = src.Next(ctx)
 	require.ErrorIs(t, err, jetstream.ErrConsumerNotFound)
 }

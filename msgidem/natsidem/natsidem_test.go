@@ -81,13 +81,17 @@ func (s *crashing) Extend(ctx context.Context, c idem.Claim, lease time.Duration
 	}
 }
 
-// crash delivers one message to a consumer that dies, and then to one that does not.
+// crash delivers one message to a consumer that dies when it has had its effect, and then to one that does not.
 func crash(t *testing.T, before bool) *service {
 	b := startBroker(t)
 	engine := openEngine(t, idem.Config{Lease: 500 * time.Millisecond})
 	c := b.consumer("billing", 300*time.Millisecond)
 	store := &crashing{Store: engine, before: before, dead: make(chan struct{})}
-	h, err := msgidem.New(store, succeed, msgidem.Config{})
+	var effects atomic.Int32
+	h, err := msgidem.New(store, func(context.Context, msgidem.Message, idem.Claim) error {
+		effects.Add(1)
+		return nil
+	}, msgidem.Config{})
 	require.NoError(t, err)
 	src, err := natsidem.New(t.Context(), c, natsidem.Config{})
 	require.NoError(t, err)
@@ -97,6 +101,7 @@ func crash(t *testing.T, before bool) *service {
 	require.NoError(t, src.Close())
 	go h.Handle(context.Background(), d)
 	<-store.dead
+	require.EqualValues(t, 1, effects.Load())
 
 	other := b.consumer("billing", 300*time.Millisecond)
 	s := b.consume(other, engine, msgidem.Config{}, succeed)
@@ -174,6 +179,7 @@ func TestPublishedAgainAfterTheBrokersWindow(t *testing.T) {
 		b.publish("p1", "pay 7")
 		return s.seen(msgidem.Skipped) > 0
 	}, "the window is over, and the duplicate was skipped")
+	b.settled(c)
 	require.Equal(t, 1, s.runsOf("p1"))
 }
 
@@ -212,6 +218,7 @@ func TestPoison(t *testing.T) {
 		l.Header.Get(natsidem.IDHeader), l.Header.Get(natsidem.ScopeHeader), l.Header.Get(natsidem.SubjectHeader),
 		l.Header.Get(natsidem.StreamHeader), l.Header.Get(natsidem.SequenceHeader),
 	})
+	require.Equal(t, "orders/billing/orders/1", l.Header.Get(jetstream.MsgIDHeader), "the same if the letter comes twice")
 	b.settled(c)
 	require.Equal(t, 3, s.runsOf("p1"))
 

@@ -77,7 +77,8 @@ func (b *broker) publish(id, payload string) {
 	m := nats.NewMsg("orders.new")
 	m.Data = []byte(payload)
 	m.Header.Set("Trace", "t1")
-	_, err := b.js.PublishMsg(b.Context(), m, jetstream.WithMsgID(id))
+	// What is expected of the stream is an order to the server: a dead letter that had it would be refused.
+	_, err := b.js.PublishMsg(b.Context(), m, jetstream.WithMsgID(id), jetstream.WithExpectStream("orders"))
 	require.NoError(b, err)
 }
 
@@ -142,7 +143,9 @@ func (b *broker) consume(c jetstream.Consumer, store idem.Store, cfg msgidem.Con
 	if cfg.Backoff == nil {
 		cfg.Backoff = func(int) time.Duration { return 20 * time.Millisecond }
 	}
-	cfg.DeadLetter = natsidem.DeadLetters(b.js, "dead.orders")
+	if cfg.DeadLetter == nil {
+		cfg.DeadLetter = natsidem.DeadLetters(b.js, "dead.orders")
+	}
 	cfg.OnOutcome = func(_ context.Context, _ msgidem.Message, o msgidem.Outcome) {
 		s.mu.Lock()
 		defer s.mu.Unlock()

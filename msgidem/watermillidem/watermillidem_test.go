@@ -260,6 +260,18 @@ func TestInProgress(t *testing.T) {
 	})
 }
 
+func TestPanicFreesTheMessageAndGoesOn(t *testing.T) {
+	t.Parallel()
+	o := newOnce(t, openEngine(t, idem.Config{}), watermillidem.Config{})
+	require.PanicsWithValue(t, "a bug", func() {
+		_, _ = call(t, o, "m1", func(*message.Message) ([]*message.Message, error) { panic("a bug") })
+	})
+	runs := 0
+	_, err := call(t, o, "m1", func(*message.Message) ([]*message.Message, error) { runs++; return nil, nil })
+	require.NoError(t, err)
+	require.Equal(t, 1, runs)
+}
+
 func TestLostClaim(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -332,10 +344,10 @@ func TestConfig(t *testing.T) {
 	_, err = watermillidem.New(e, watermillidem.Config{TTL: -1})
 	require.ErrorContains(t, err, "Config.TTL is -1ns, want zero or more")
 
-	t.Run("Wait, negative: not at all", func(t *testing.T) {
+	t.Run("Wait, negative: not at all; and the times of the claim and the record", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			e := openEngine(t, idem.Config{})
-			o := newOnce(t, e, watermillidem.Config{Wait: -1, TTL: time.Minute,
+			o := newOnce(t, e, watermillidem.Config{Wait: -1, TTL: time.Minute, Lease: 90 * time.Second,
 				Fingerprint: func(*message.Message) idem.Fingerprint { return idem.Fingerprint{} }})
 			out, err := e.Begin(t.Context(), idem.Request{Key: "m1"})
 			require.NoError(t, err)
@@ -344,7 +356,11 @@ func TestConfig(t *testing.T) {
 			require.ErrorIs(t, err, idem.ErrInProgress)
 			require.Equal(t, start, time.Now())
 			require.NoError(t, e.Abandon(t.Context(), out.Claim))
-			_, err = call(t, o, "m1", message.PassthroughHandler)
+			_, err = call(t, o, "m1", func(m *message.Message) ([]*message.Message, error) {
+				held, err := e.Begin(m.Context(), idem.Request{Key: "m1"})
+				require.Equal(t, 90*time.Second, held.Remaining)
+				return nil, err
+			})
 			require.NoError(t, err)
 			rec, ok, err := e.Lookup(t.Context(), "", "m1")
 			require.NoError(t, err)
