@@ -33,7 +33,10 @@ type move struct {
 // startMove starts the first consumer and waits until nine of ten messages are done: all but the first, which waits
 // for m.release, and, if it heeds its context, for the end of that.
 func startMove(t *testing.T, heeds bool, cfg kafkaidem.Config) *move {
-	m := &move{broker: startBroker(t, 1), release: make(chan struct{}), taken: make(chan struct{}, 1), stuck: make(chan struct{}, 1), cause: make(chan error, 10)}
+	m := &move{
+		broker: startBroker(t, 1), release: make(chan struct{}), cause: make(chan error, 10),
+		taken: make(chan struct{}, 1), stuck: make(chan struct{}, 1),
+	}
 	cfg.Unordered, cfg.Logger = true, slog.New(&listener{slog.DiscardHandler, map[string]chan struct{}{
 		"partitions taken away": m.taken, "handlers still run in partitions that are taken away": m.stuck,
 	}})
