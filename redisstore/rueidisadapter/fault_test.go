@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -140,6 +141,27 @@ func TestDeadLine(t *testing.T) {
 	proxy.Cut()
 	require.NoError(t, s.Complete(t.Context(), claim, text("done")))
 	expect(t, s, idem.Replay, request("claimed"))
+}
+
+// Callers share connections. One whose deadline passes must not close the others'.
+func TestImpatientCallerLeavesTheLine(t *testing.T) {
+	server, proxy := start(t)
+	s := open(t, client(t, "redis://"+proxy.Addr()), redisstore.Config{})
+	expect(t, s, idem.Fresh, request("k"))
+	connections := func() int {
+		_, rest, _ := strings.Cut(do(t, server, "INFO", "stats"), "total_connections_received:")
+		n, err := strconv.Atoi(rest[:strings.IndexByte(rest, '\r')])
+		require.NoError(t, err)
+		return n
+	}
+	before := connections()
+	do(t, server, "CLIENT", "PAUSE", "300")
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err := s.Begin(ctx, request("k"))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	expect(t, s, idem.InProgress, request("k"))
+	require.Equal(t, before+2, connections(), "those of this test alone")
 }
 
 func TestScriptsAreLoadedAgainAfterAFlush(t *testing.T) {

@@ -55,9 +55,11 @@ func (a adapter) Run(ctx context.Context, script *redisstore.Script, key string,
 	return heed.Call(ctx, func(ctx context.Context) (string, error) { return a.run(ctx, script, key, args) })
 }
 
+// run does not tell rueidis of the end of ctx. At a deadline it would close the connection, which others share: they
+// would be told that theirs had passed.
 func (a adapter) run(ctx context.Context, script *redisstore.Script, key string, args []string) (text string, err error) {
 	for range tries {
-		if text, err = eval(ctx, a.client, script, key, args); !lostLine(ctx, err) {
+		if text, err = eval(context.WithoutCancel(ctx), a.client, script, key, args); !lostLine(ctx, err) {
 			break
 		}
 	}
