@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-5bb5eb37/idem"
@@ -143,25 +144,30 @@ func TestDeadLine(t *testing.T) {
 	expect(t, s, idem.Replay, request("claimed"))
 }
 
-// Callers share connections. One whose deadline passes must not close the others'.
-func TestImpatientCallerLeavesTheLine(t *testing.T) {
-	server, proxy := start(t)
-	s := open(t, client(t, "redis://"+proxy.Addr()), redisstore.Config{})
-	expect(t, s, idem.Fresh, request("k"))
-	connections := func() int {
-		_, rest, _ := strings.Cut(do(t, server, "INFO", "stats"), "total_connections_received:")
-		n, err := strconv.Atoi(rest[:strings.IndexByte(rest, '\r')])
-		require.NoError(t, err)
-		return n
+// An overheard client notes whether a call on its connections, which others share, has a deadline.
+type overheard struct {
+	rueidis.Client
+	limited atomic.Bool
+}
+
+func (o *overheard) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
+	if _, ends := ctx.Deadline(); ends || ctx.Done() != nil {
+		o.limited.Store(true)
 	}
-	before := connections()
-	do(t, server, "CLIENT", "PAUSE", "300")
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	return o.Client.Do(ctx, cmd)
+}
+
+// At a deadline rueidis would close the connection, and tell others that theirs had passed.
+func TestDeadLineIsNotTheConnections(t *testing.T) {
+	server, _ := start(t)
+	c := &overheard{Client: client(t, "redis://"+server.Addr)}
+	s := open(t, c, redisstore.Config{})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	_, err := s.Begin(ctx, request("k"))
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	expect(t, s, idem.InProgress, request("k"))
-	require.Equal(t, before+2, connections(), "those of this test alone")
+	out, err := s.Begin(ctx, request("k"))
+	require.NoError(t, err)
+	require.NoError(t, s.Complete(ctx, out.Claim, text("done")))
+	require.False(t, c.limited.Load())
 }
 
 func TestScriptsAreLoadedAgainAfterAFlush(t *testing.T) {
