@@ -357,9 +357,9 @@ func TestConfig(t *testing.T) {
 			require.Equal(t, start, time.Now())
 			require.NoError(t, e.Abandon(t.Context(), out.Claim))
 			_, err = call(t, o, "m1", func(m *message.Message) ([]*message.Message, error) {
-				held, err := e.Begin(m.Context(), idem.Request{Key: "m1"})
+				held, failed := e.Begin(m.Context(), idem.Request{Key: "m1"})
 				require.Equal(t, 90*time.Second, held.Remaining)
-				return nil, err
+				return nil, failed
 			})
 			require.NoError(t, err)
 			rec, ok, err := e.Lookup(t.Context(), "", "m1")
