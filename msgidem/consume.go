@@ -26,7 +26,7 @@ func (h *Handler) Run(ctx context.Context, src Source) error {
 	defer stop()
 	work, kill := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer kill(nil)
-	c := &consumer{Handler: h, src: src, stop: stop, turn: newTurn(), places: make(places, h.cfg.Workers)}
+	c := &consumer{Handler: h, src: src, stop: stop, turn: newTurn(), places: make(chan struct{}, h.cfg.Workers)}
 	// Twice as many as there are places: while the broker takes its time to confirm that a message is done, another
 	// is handled.
 	c.workers.Add(2 * h.cfg.Workers)
@@ -71,7 +71,7 @@ type consumer struct {
 	src     Source
 	stop    context.CancelFunc // takes no more
 	workers sync.WaitGroup
-	places  places
+	places  chan struct{} // holds a value for each message that is handled
 
 	// turn is the right to ask the source. Workers take it themselves, so there is no goroutine that fetches,
 	// and no delivery that was fetched and that nobody has begun with.
@@ -82,7 +82,9 @@ type consumer struct {
 // work handles messages until there are no more. A handler that ends the goroutine is given another one.
 func (c *consumer) work(ctx, take context.Context) {
 	over := false
+	at := &place{in: c.places}
 	defer func() {
+		at.leave()
 		if over {
 			c.workers.Done()
 		} else {
@@ -90,21 +92,22 @@ func (c *consumer) work(ctx, take context.Context) {
 		}
 	}()
 	for {
-		c.places.take()
+		at.take()
 		d, ok := c.next(take)
 		if !ok {
-			c.places.give()
 			over = true
 			return
 		}
-		c.deliver(ctx, take, d)
+		c.deliver(ctx, take, d, at)
+		at.leave()
 	}
 }
 
-// deliver handles one delivery. If the broker can't deliver it again it is kept in hand and handled again.
-func (c *consumer) deliver(ctx, take context.Context, d Delivery) {
+// deliver handles one delivery. If the broker can't deliver it again it is kept in hand, and in its place, and handled
+// again.
+func (c *consumer) deliver(ctx, take context.Context, d Delivery, at *place) {
 	for {
-		out := c.handle(ctx, take, d, c.places)
+		out := c.handle(ctx, take, d, at)
 		if out.Result != Retried || d.Can().Has(CanNak) {
 			return
 		}
@@ -112,16 +115,28 @@ func (c *consumer) deliver(ctx, take context.Context, d Delivery) {
 		if !j.hold(out.Delay) {
 			return
 		}
-		c.places.take()
 	}
 }
 
-// places are how many messages may be handled at a time. A job has one until its handler has returned and that is
-// recorded.
-type places chan struct{}
+// A place is the right of one worker to handle a message, of which there are fewer than workers. It is left when there
+// is nothing more to do for the message than to tell the broker that it is done.
+type place struct {
+	in    chan struct{} // room for a value from each that is taken
+	taken bool
+}
 
-func (p places) take() { p <- struct{}{} }
-func (p places) give() { <-p }
+func (p *place) take() {
+	p.in <- struct{}{}
+	p.taken = true
+}
+
+// leave gives the place to another message. Calling it again does nothing.
+func (p *place) leave() {
+	if p != nil && p.taken {
+		p.taken = false
+		<-p.in
+	}
+}
 
 // next returns the next delivery, or false when there will be none.
 func (c *consumer) next(take context.Context) (Delivery, bool) {

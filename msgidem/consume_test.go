@@ -151,12 +151,21 @@ func TestRun(t *testing.T) {
 		require.Zero(r, st.Running)
 	})
 	bubble(t, "a delivery that can't be given back is handled again in place", func(r *rig) {
-		r.fn, r.cfg.MaxAttempts = returning(errDown, errDown), 3
-		d := message(0)
-		d.can = msgidem.CanHeartbeat
-		require.NoError(r, r.start().Run(r.Context(), newSource(io.EOF, d)))
-		require.Equal(r, []string{"ack"}, d.told())
-		require.Equal(r, 3, r.runs)
+		list, all := messages(2)
+		fail, ids := returning(errDown, errDown), []string(nil)
+		for _, d := range all {
+			d.can = msgidem.CanHeartbeat
+		}
+		h, err := msgidem.New(r.engine, func(ctx context.Context, m msgidem.Message, c idem.Claim) error {
+			ids = append(ids, m.ID)
+			return fail(ctx, m, c)
+		}, msgidem.Config{Workers: 1, MaxAttempts: 3})
+		require.NoError(r, err)
+		require.NoError(r, h.Run(r.Context(), newSource(io.EOF, list...)))
+		require.Equal(r, []string{"m0", "m0", "m0", "m1"}, ids, "one worker takes no other one meanwhile")
+		for _, d := range all {
+			require.Equal(r, []string{"ack"}, d.told())
+		}
 	})
 	bubble(t, "until it is a dead letter", func(r *rig) {
 		r.fn, r.cfg.MaxAttempts = returning(errDown, errDown, errDown), 3

@@ -23,7 +23,7 @@ type job struct {
 	parent context.Context //nolint:containedctx // a job is the frame of one call, these are its arguments
 	stop   context.Context //nolint:containedctx // done when the consumer takes no more: waits end then
 
-	in     places // nil when it has given its place back
+	at     *place // nil for a caller of Handle
 	past   history
 	claim  idem.Claim      // zero when it is not held, or must not be touched any more
 	lease  time.Duration   // of claim, as granted
@@ -50,9 +50,9 @@ func (h *Handler) Handle(ctx context.Context, d Delivery) Outcome {
 	return h.handle(ctx, ctx, d, nil)
 }
 
-// handle is Handle with a second context that ends waits, and those only, in one of places, which it gives back.
-func (h *Handler) handle(ctx, stop context.Context, d Delivery, in places) (out Outcome) {
-	j := &job{Handler: h, d: d, parent: ctx, stop: stop, in: in}
+// handle is Handle with a second context that ends waits, and those only, and with a place that it may leave early.
+func (h *Handler) handle(ctx, stop context.Context, d Delivery, at *place) (out Outcome) {
+	j := &job{Handler: h, d: d, parent: ctx, stop: stop, at: at}
 	j.ctx.Follow(ctx)
 	h.counters.deliveries.Add(1)
 	// Deferred, since it is for panics of adapters and stores, and for handlers that exit, as well.
@@ -106,17 +106,8 @@ func (j *job) run() (err error) {
 	return j.fn(&j.ctx, j.m, j.claim)
 }
 
-// leavePlace lets another message be handled. Calling it again does nothing.
-func (j *job) leavePlace() {
-	if j.in != nil {
-		j.in.give()
-		j.in = nil
-	}
-}
-
 // end is the last of every job.
 func (j *job) end() {
-	j.leavePlace()
 	j.unkeep()
 	if j.keeper != nil {
 		j.keepers.Put(j.keeper)

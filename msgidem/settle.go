@@ -229,7 +229,7 @@ func (j *job) backoff() (d time.Duration) {
 
 // ack tells the broker that the message is done. Nothing runs any more meanwhile.
 func (j *job) ack(result Result) {
-	j.leavePlace()
+	j.at.leave()
 	ctx := &j.acking
 	ctx.For(j.parent, settleTimeout)
 	defer ctx.End(nil)
