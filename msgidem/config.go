@@ -13,8 +13,8 @@ import (
 // Config says how a [Handler] treats messages. The zero Config works.
 type Config struct {
 	// Workers is how many messages [Handler.Run] handles at a time, at most 65536. It goes on with others while the
-	// broker takes its time to confirm that some are done, but has never more than twice as many in hand. Zero
-	// means 16.
+	// broker takes its time to confirm that some are done, but has never more than twice as many in hand. With one
+	// worker it does not: messages are handled and acknowledged in order. Zero means 16.
 	Workers int
 
 	// MaxAttempts is how often a message is tried. After that it is a dead letter. It should be below what
@@ -100,6 +100,14 @@ func (c *Config) validate() error {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	return nil
+}
+
+// inHand is how many messages Run has in hand at a time.
+func (c *Config) inHand() int {
+	if c.Workers == 1 {
+		return 1
+	}
+	return 2 * c.Workers
 }
 
 func orDefault[T int | time.Duration](v, zero T) T {

@@ -27,10 +27,9 @@ func (h *Handler) Run(ctx context.Context, src Source) error {
 	work, kill := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer kill(nil)
 	c := &consumer{Handler: h, src: src, stop: stop, turn: newTurn(), places: make(chan struct{}, h.cfg.Workers)}
-	// Twice as many as there are places: while the broker takes its time to confirm that a message is done, another
-	// is handled.
-	c.workers.Add(2 * h.cfg.Workers)
-	for range 2 * h.cfg.Workers {
+	hands := h.cfg.inHand()
+	c.workers.Add(hands)
+	for range hands {
 		go c.work(work, take)
 	}
 	drained := make(chan struct{})

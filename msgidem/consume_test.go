@@ -110,6 +110,24 @@ func TestRun(t *testing.T) {
 		require.EqualValues(r, workers, mostRunning.Load())
 		require.LessOrEqual(r, mostInHand.Load(), int32(2*workers), "bounded as well")
 	})
+	bubble(t, "one worker acknowledges before it goes on", func(r *rig) {
+		list, all := messages(3)
+		var log []string
+		for _, d := range all {
+			d.hook = func(op string) error {
+				time.Sleep(time.Second)
+				log = append(log, op+" "+d.msg.ID)
+				return nil
+			}
+		}
+		h, err := msgidem.New(r.engine, func(_ context.Context, m msgidem.Message, _ idem.Claim) error {
+			log = append(log, "run "+m.ID)
+			return nil
+		}, msgidem.Config{Workers: 1})
+		require.NoError(r, err)
+		require.NoError(r, h.Run(r.Context(), newSource(io.EOF, list...)))
+		require.Equal(r, []string{"run m0", "ack m0", "run m1", "ack m1", "run m2", "ack m2"}, log)
+	})
 	bubble(t, "returns the error of its source after what is in hand", func(r *rig) {
 		r.fn = lasting(time.Second)
 		d := message(1)
