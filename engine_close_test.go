@@ -139,14 +139,20 @@ func TestCloseUnderLoad(t *testing.T) {
 			})
 		}
 		callers.Wait()
+		if t.Failed() {
+			return
+		}
 	}
 }
 
 func useUntilClosed(t *testing.T, e *idem.Engine, worker int, running chan<- struct{}) {
-	ctx := context.Background()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second) // for one that is never told
+	defer cancel()
+	run := sync.OnceFunc(func() { running <- struct{}{} })
+	defer run() // whoever fails before keeps nobody waiting
 	for i := 0; ; i++ {
 		if i == 20 {
-			running <- struct{}{}
+			run()
 		}
 		out, err := e.Begin(ctx, idem.Request{Key: fmt.Sprint(i % 7), Wait: true})
 		if err == nil && out.State == idem.Fresh {
