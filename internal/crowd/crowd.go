@@ -27,16 +27,8 @@ type Job struct {
 
 // A Report is what has become of callers.
 type Report struct {
-	Answers map[string]int // how many were told what, as [Told] puts it
+	Answers map[string]int // how many were told what: "replay done", state and body of the response, or an error
 	Calls   int64          // that their processes made to the server, as far as these count them
-}
-
-// Told is what a caller was told: the state and the body of the response, or the error.
-func Told(out idem.Outcome, err error) string {
-	if err != nil {
-		return err.Error()
-	}
-	return fmt.Sprintf("%v %s", out.State, out.Response.Body)
 }
 
 // A Crowd is processes whose callers wait. Its methods must not be called at the same time.

@@ -57,7 +57,7 @@ func work(text string, open func(Job) (Member, error)) error {
 func (m Member) serve(ctx context.Context, job Job, reports *json.Encoder) error {
 	told := make(chan string, job.Callers)
 	for range job.Callers {
-		go func() { told <- Told(m.Store.Begin(ctx, job.Request)) }()
+		go func() { told <- answer(m.Store.Begin(ctx, job.Request)) }()
 	}
 	for m.Waiting() < job.Callers {
 		select {
@@ -77,4 +77,12 @@ func (m Member) serve(ctx context.Context, job Job, reports *json.Encoder) error
 		r.Calls = m.Calls()
 	}
 	return reports.Encode(r)
+}
+
+// answer is what a caller was told, in words.
+func answer(out idem.Outcome, err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("%v %s", out.State, out.Response.Body)
 }
