@@ -115,13 +115,20 @@ func (g goRedis) Pinned(ctx context.Context, key string, fn func(Conn) error) er
 	if err != nil {
 		return err
 	}
-	// The copy has options of its own: connections that are made through a Conn write to those that it was made of, without
-	// a lock that others share.
-	conn := node.WithTimeout(node.Options().ReadTimeout).Conn()
+	conn := withOwnOptions(node).Conn()
 	defer func() { _ = conn.Close() }()
 	err = fn(pinned{conn})
 	g.heal(ctx, err)
 	return err
+}
+
+// withOwnOptions returns a client with the same connections and a copy of the options. Connections that are made through a
+// Conn write to those that it was made of, without a lock that others share.
+func withOwnOptions(client *redis.Client) *redis.Client {
+	options := client.Options()
+	own := client.WithTimeout(options.ReadTimeout) // which sets both, and is the way to a copy
+	own.Options().WriteTimeout = options.WriteTimeout
+	return own
 }
 
 // node returns the client of the server that has the key.
