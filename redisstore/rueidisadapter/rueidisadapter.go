@@ -48,10 +48,9 @@ type doer interface {
 	Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult
 }
 
-// Run implements [redisstore.Runner].
+// Run implements [redisstore.Runner]. It heeds ctx, of whose end rueidis is not told, see run; nor would rueidis heed it
+// while it connects, which takes as long as its Dialer's timeout when nobody answers.
 func (a adapter) Run(ctx context.Context, script *redisstore.Script, key string, args ...string) (string, error) {
-	// rueidis heeds deadlines by the channel only, and none while it connects, which it does when a key first needs a
-	// connection, and which takes as long as its Dialer's timeout when nobody answers.
 	return heed.Call(ctx, func(ctx context.Context) (string, error) { return a.run(ctx, script, key, args) })
 }
 
