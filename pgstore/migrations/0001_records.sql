@@ -77,23 +77,22 @@ BEGIN
 		(scope, key, fingerprint, nonce, state, token, created_at, lease_until, expires_at, bucket)
 	VALUES (the_scope, the_key, the_fingerprint, the_nonce, 'processing', nextval({{tokens}}), started,
 		started + lease * microsecond, started + (lease + hold) * microsecond, {{bucket "started + life * microsecond"}})
-	-- From here on what counts is the row as it is when it is locked, and the time as it is then.
-	ON CONFLICT (scope, key) DO UPDATE SET
-		fingerprint = excluded.fingerprint, nonce = excluded.nonce, state = excluded.state,
-		-- Who has the claim already keeps its token: the answer to an earlier copy may have arrived after all. Anybody
-		-- else gets another one than that of excluded, which may be older than the row's.
-		token = CASE WHEN r.nonce = excluded.nonce THEN r.token ELSE nextval({{tokens}}) END,
-		created_at = clock_timestamp(),
-		-- One reading, so that a row that is to end with its lease does. The condition makes it one for each row, when
-		-- it is locked.
-		(lease_until, expires_at) = (SELECT now + lease * microsecond, now + (lease + hold) * microsecond
-			FROM clock_timestamp() AS now WHERE r.scope IS NOT NULL),
-		bucket = excluded.bucket,
-		completed_at = NULL, status = 0, truncated = false, header = '', body = ''
-	WHERE r.expires_at <= clock_timestamp() OR r.nonce = excluded.nonce
+	ON CONFLICT (scope, key) DO NOTHING -- to say here what else to do would cost every claim of a new key a quarter more
 	RETURNING r.token INTO granted;
+	IF granted IS NULL THEN
+		UPDATE {{schema}}.records AS r SET
+			fingerprint = the_fingerprint, nonce = the_nonce, state = 'processing',
+			-- Who has the claim already keeps its token: the answer to an earlier copy may have arrived after all.
+			token = CASE WHEN r.nonce = the_nonce THEN r.token ELSE nextval({{tokens}}) END,
+			created_at = started, lease_until = started + lease * microsecond,
+			expires_at = started + (lease + hold) * microsecond, bucket = {{bucket "started + life * microsecond"}},
+			completed_at = NULL, status = 0, truncated = false, header = '', body = ''
+		-- Of a row that another transaction is changing, what counts is what that one leaves, and the time as it is then.
+		WHERE scope = the_scope AND key = the_key AND (r.expires_at <= clock_timestamp() OR r.nonce = the_nonce)
+		RETURNING r.token INTO granted;
+	END IF;
 	IF granted IS NOT NULL AND clock_timestamp() > started + interval '100 ms' THEN
-		-- The insert had to wait for another transaction, which was rolled back then.
+		-- It had to wait for another transaction.
 		started := clock_timestamp();
 		UPDATE {{schema}}.records
 		SET created_at = started, lease_until = started + lease * microsecond, expires_at = started + (lease + hold) * microsecond
