@@ -22,16 +22,24 @@ const (
 // a slab whose cells are all free is given back to the runtime, so that memory falls after a spike.
 // It is not safe for concurrent use.
 type arena struct {
-	slabs   []slab // by number; number 0 is never used
-	lowest  int    // no free number lies below it
-	bytes   int    // of all slabs
-	cells   int    // handed out
-	idle    uint32 // the class that was last to have no cell in use any more
+	idle    uint32   // the class that was last to have no cell in use any more
+	lowest  int      // no free number lies below it
+	memory  []memory // of the slabs, by number; number 0 is never used
+	slabs   []slab   // by the same
+	bytes   int      // of all slabs
 	byClass [classes]class
 }
 
+// memory is what finding a cell takes. It does not change while the slab lives: to find one must not wait for what another
+// processor wrote about its neighbours.
+type memory struct {
+	buf  []byte
+	cell uint32 // bytes per cell
+}
+
+// A slab is what handing out and taking back takes. It shares its cache line with one other.
 type slab struct {
-	buf        []byte
+	size       uint32 // bytes
 	cell       uint32 // bytes per cell
 	class      uint32
 	used       uint32 // cells handed out
@@ -70,14 +78,14 @@ func cellSize(n int) int {
 
 // at returns the cell that r names.
 func (a *arena) at(r ref) record {
-	s := &a.slabs[r>>offsetBits]
+	m := &a.memory[r>>offsetBits]
 	off := uint32(r&(1<<offsetBits-1)) * cellAlign
-	return record(s.buf[off : off+s.cell : off+s.cell])
+	return record(m.buf[off : off+m.cell : off+m.cell])
 }
 
 // large reports whether r is a slab of its own. Such a slab is never handed out again: who holds it
 // may read the payload of a finished record without the shard's lock.
-func (a *arena) large(r ref) bool { return a.slabs[r>>offsetBits].class == noClass }
+func (a *arena) large(r ref) bool { return a.memory[r>>offsetBits].cell > maxShared }
 
 // alloc hands out a cell of at least n bytes. What it holds is arbitrary.
 func (a *arena) alloc(n int) ref {
@@ -94,13 +102,12 @@ func (a *arena) alloc(n int) ref {
 	off := s.bump
 	if s.free != 0 {
 		off = (s.free - 1) * cellAlign
-		s.free = record(s.buf[off:]).u32(0)
+		s.free = record(a.memory[id].buf[off:]).u32(0)
 	} else {
 		s.bump += s.cell
 	}
 	s.used++
 	c.used++
-	a.cells++
 	if s.full() {
 		a.unlink(c, id)
 	}
@@ -109,8 +116,7 @@ func (a *arena) alloc(n int) ref {
 
 // adopt makes buf a slab of one large cell.
 func (a *arena) adopt(buf []byte) ref {
-	id := a.add(slab{buf: buf, cell: uint32(len(buf)), class: noClass, used: 1})
-	a.cells++
+	id := a.add(buf, slab{cell: uint32(len(buf)), class: noClass, used: 1})
 	return ref(id << offsetBits)
 }
 
@@ -131,18 +137,16 @@ func (a *arena) growth(n int) int {
 func (a *arena) release(r ref) {
 	id := uint32(r >> offsetBits)
 	s := &a.slabs[id]
-	a.cells--
 	if s.class == noClass {
 		a.drop(id)
 		return
 	}
 	c := &a.byClass[s.class]
 	wasFull := s.full()
-	off := uint32(r&(1<<offsetBits-1)) * cellAlign
-	cell := record(s.buf[off : off+s.cell])
+	cell := a.at(r)
 	clear(cell[:recordHeader]) // so that a stale ref finds no record
 	cell.putU32(0, s.free)
-	s.free = off/cellAlign + 1
+	s.free = uint32(r&(1<<offsetBits-1)) + 1
 	s.used--
 	c.used--
 	switch {
@@ -162,7 +166,7 @@ func (a *arena) release(r ref) {
 func (a *arena) retire(class, id uint32) {
 	s, c := &a.slabs[id], &a.byClass[class]
 	s.bump, s.free = 0, 0
-	if c.spare != 0 && len(a.slabs[c.spare].buf) > len(s.buf) {
+	if c.spare != 0 && a.slabs[c.spare].size > s.size {
 		id, c.spare = c.spare, id
 	}
 	if c.spare == 0 {
@@ -177,13 +181,13 @@ func (a *arena) retire(class, id uint32) {
 		a.dropSpare(&a.byClass[a.idle])
 		a.idle = class
 	}
-	switch s := a.slabs[c.spare]; {
-	case len(s.buf) > minSlab:
+	switch s, buf := a.slabs[c.spare], a.memory[c.spare].buf; {
+	case s.size > minSlab:
 		a.dropSpare(c)
 	case int(c.spare) > a.lowest: // under a low number it lets the table shrink
 		a.dropOf(c, c.spare)
-		c.spare = a.add(s)
-		c.bytes += len(s.buf)
+		c.spare = a.add(buf, s)
+		c.bytes += len(buf)
 	}
 }
 
@@ -201,7 +205,7 @@ func (a *arena) addRoom(c *class, class, cell int) {
 	c.spare = 0
 	if id == 0 {
 		n := c.slabSize(cell)
-		id = a.add(slab{buf: make([]byte, n), cell: uint32(cell), class: uint32(class)})
+		id = a.add(make([]byte, n), slab{cell: uint32(cell), class: uint32(class)})
 		c.bytes += n
 	}
 	a.link(c, id)
@@ -213,7 +217,7 @@ func (c *class) slabSize(cell int) int {
 	return max(n/cell, 1) * cell
 }
 
-func (s *slab) full() bool { return s.free == 0 && int(s.bump+s.cell) > len(s.buf) }
+func (s *slab) full() bool { return s.free == 0 && s.bump+s.cell > s.size }
 
 func (a *arena) link(c *class, id uint32) {
 	s := &a.slabs[id]
@@ -237,44 +241,56 @@ func (a *arena) unlink(c *class, id uint32) {
 	s.prev, s.next = 0, 0
 }
 
-// add numbers a new slab. Low numbers are used first, so that the table can shrink.
-func (a *arena) add(s slab) uint32 {
-	a.bytes += len(s.buf)
+// add numbers a new slab whose memory is buf. Low numbers are used first, so that the table can shrink.
+func (a *arena) add(buf []byte, s slab) (id uint32) {
+	s.size = uint32(len(buf))
+	a.bytes += len(buf)
+	id = a.number()
+	a.memory[id], a.slabs[id] = memory{buf, s.cell}, s
+	return id
+}
+
+// number returns the lowest number that no slab has.
+func (a *arena) number() uint32 {
 	for id := max(a.lowest, 1); id < len(a.slabs); id++ {
-		if a.slabs[id].buf == nil {
-			a.slabs[id] = s
+		if a.memory[id].buf == nil {
 			a.lowest = id + 1
 			return uint32(id)
 		}
 	}
 	if len(a.slabs) == 0 {
-		a.slabs = append(a.slabs, slab{})
+		a.memory, a.slabs = make([]memory, 1), make([]slab, 1)
 	}
 	if len(a.slabs) == maxSlabs {
 		panic("idem: shard has no number left for a slab") // admitLocked refuses records long before
 	}
-	a.slabs = append(a.slabs, s)
+	a.memory, a.slabs = append(a.memory, memory{}), append(a.slabs, slab{})
 	a.lowest = len(a.slabs)
 	return uint32(len(a.slabs) - 1)
 }
 
 func (a *arena) dropOf(c *class, id uint32) {
-	c.bytes -= len(a.slabs[id].buf)
+	c.bytes -= int(a.slabs[id].size)
 	a.drop(id)
 }
 
 // drop gives a slab back to the runtime.
 func (a *arena) drop(id uint32) {
-	a.bytes -= len(a.slabs[id].buf)
-	a.slabs[id] = slab{}
+	a.bytes -= int(a.slabs[id].size)
+	a.memory[id], a.slabs[id] = memory{}, slab{}
 	a.lowest = min(a.lowest, int(id))
 	n := len(a.slabs)
-	for n > 1 && a.slabs[n-1].buf == nil {
+	for n > 1 && a.memory[n-1].buf == nil {
 		n--
 	}
-	a.slabs = a.slabs[:n]
+	a.memory, a.slabs = shorten(a.memory, n), shorten(a.slabs, n)
 	a.lowest = min(a.lowest, n)
-	if cap(a.slabs) > 8 && n < cap(a.slabs)/4 {
-		a.slabs = append(make([]slab, 0, 2*n), a.slabs...)
+}
+
+// shorten returns the first n of s, in less room when most of it stands empty.
+func shorten[T any](s []T, n int) []T {
+	if cap(s) > 8 && n < cap(s)/4 {
+		return append(make([]T, 0, 2*n), s[:n]...)
 	}
+	return s[:n]
 }

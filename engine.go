@@ -86,7 +86,9 @@ type Engine struct {
 
 	// tokens is the token granted last. It starts from the wall clock in µs, so that tokens grow over a
 	// restart, as long as fewer than a million claims a second are granted on average.
-	tokens  atomic.Uint64
+	tokens atomic.Uint64
+	_      [120]byte // each claim writes to it
+
 	waiting atomic.Int64
 	bytes   atomic.Int64
 	records atomic.Int64 // kept only when cfg.MaxRecords is set

@@ -67,7 +67,7 @@ func findFaults(e *Engine) (f faults, records int) {
 		s := &e.shards[i]
 		inIndex := f.index(s)
 		inWheel := f.wheel(s)
-		f.arena(&s.arena)
+		f.equal(f.arena(&s.arena), s.index.n, "live cells of shard", i)
 		f.records(s, inIndex, tokens)
 		waiting += f.waiters(s, inIndex)
 		f.hot(s)
@@ -75,7 +75,6 @@ func findFaults(e *Engine) (f faults, records int) {
 		f.equal(int(s.number), i, "number of shard", i)
 		f.equal(len(inIndex), s.index.n, "pairs in the index of shard", i)
 		f.equal(len(inWheel), s.index.n, "records in the wheel of shard", i)
-		f.equal(s.arena.cells, s.index.n, "live cells of shard", i)
 		f.equal(s.counted, s.arena.bytes+s.index.bytes, "bytes accounted of shard", i)
 		f.check(!s.closed || s.index.n+s.counted == 0, "closed, but not empty: shard", i)
 		records += s.index.n
@@ -168,34 +167,36 @@ func (w *wheel) dueOf(slot int) int64 {
 	return (at + ahead) << (level * levelBits)
 }
 
-// arena checks the slabs, the lists of free cells and the classes' lists.
-func (f *faults) arena(a *arena) {
-	cells, bytes := 0, 0
+// arena checks the slabs, the lists of free cells and the classes' lists, and returns how many cells are handed out.
+func (f *faults) arena(a *arena) (cells int) {
+	bytes := 0
 	var used, room, held [classes]int
 	for id := range a.slabs {
-		s := &a.slabs[id]
-		if s.buf == nil {
+		s, buf := &a.slabs[id], a.memory[id].buf
+		f.equal(int(s.size), len(buf), "bytes of slab", id)
+		f.equal(int(s.cell), int(a.memory[id].cell), "bytes per cell of slab", id)
+		if buf == nil {
 			f.check(id == 0 || id >= a.lowest, "free, but below the lowest: slab", id)
 			continue
 		}
 		cells += int(s.used)
-		bytes += len(s.buf)
+		bytes += len(buf)
 		if s.class == noClass {
 			f.equal(int(s.used), 1, "cells used of large slab", id)
 			continue
 		}
-		free := f.freeCells(s)
+		free := f.freeCells(s, buf)
 		f.equal(int(s.bump/s.cell)-len(free), int(s.used), "cells used of slab", id)
 		used[s.class] += int(s.used)
-		held[s.class] += len(s.buf)
+		held[s.class] += len(buf)
 		spare := a.byClass[s.class].spare == uint32(id)
 		f.check(spare == (s.used == 0), "spare and empty differ: slab", id)
 		if !spare && !s.full() {
 			room[s.class]++
 		}
 	}
-	f.equal(a.cells, cells, "cells of the arena", 0)
 	f.equal(a.bytes, bytes, "bytes of the arena", 0)
+	f.equal(len(a.memory), len(a.slabs), "slabs of the arena", 0)
 	for i := range a.byClass {
 		c := &a.byClass[i]
 		f.equal(int(c.used), used[i], "cells used of class", i)
@@ -208,10 +209,11 @@ func (f *faults) arena(a *arena) {
 		}
 		f.equal(n, room[i], "slabs with room of class", i)
 	}
+	return cells
 }
 
 // freeCells walks a slab's list of returned cells.
-func (f *faults) freeCells(s *slab) map[uint32]bool {
+func (f *faults) freeCells(s *slab, buf []byte) map[uint32]bool {
 	free := map[uint32]bool{}
 	for next := s.free; next != 0; {
 		off := (next - 1) * cellAlign
@@ -220,7 +222,7 @@ func (f *faults) freeCells(s *slab) map[uint32]bool {
 			break
 		}
 		free[off] = true
-		cell := record(s.buf[off : off+s.cell])
+		cell := record(buf[off : off+s.cell])
 		f.check(cell.state() == 0, "has a state: free cell at", int(off))
 		next = cell.u32(0)
 	}

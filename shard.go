@@ -6,9 +6,12 @@ import (
 	"time"
 )
 
-// A shard holds the records whose hash chose it, and is the only thing that locks. Everything below mu
+// A shard holds the records whose hash chose it, and is the only thing that locks. What follows mu, and counts,
 // is guarded by it; methods named ...Locked expect it held, the others take it. No user code runs and
 // nothing blocks under the lock.
+//
+// The fields that every request touches lie side by side, from the last of counts to the first of wheel: a shard was most
+// likely used by another processor before, from which each of its cache lines has to come (TestShardLines).
 type shard struct {
 	// hot is a copy of the record that is replayed most, or nil. Stored under mu, read without
 	// it; on a cache line that lockers of other keys do not write to.
@@ -18,27 +21,27 @@ type shard struct {
 
 	// hotHits counts replays of hot while it is not crowded; on a line of its own as well.
 	hotHits atomic.Uint64
-	_       [120]byte
+	_       [136]byte
 
+	counts  counts // those of every request are its last
 	mu      sync.Mutex
 	closed  bool
 	number  uint32 // among the engine's shards
 	engine  *Engine
 	index   index
-	arena   arena
 	waiters map[ref]*waiters // keys that somebody waits for; all are in progress
+	counted int              // bytes of this shard that are in the engine's total
+	payload int              // estimate of the next response's size, bytes
 	hotRef  ref              // the record that hot is a copy of
 	hotNext ref              // the record replayed last
 	hotSeen uint32           // how many times in a row
-	counted int              // bytes of this shard that are in the engine's total
-	payload int              // estimate of the next response's size, bytes
-	counts  counts
-	wheel   wheel
 
 	// due is when the wheel next has work, in ns since the engine's start. Stored under mu; the sweeper
 	// reads it without, to find the shards that want it.
-	due atomic.Int64
-	_   [128]byte
+	due   atomic.Int64
+	wheel wheel
+	arena arena
+	_     [136]byte
 }
 
 // begin answers req or, when the caller has to wait, returns what to wait for.

@@ -42,12 +42,11 @@ type ShardStats struct {
 
 // counts are a shard's counters, guarded by its mu.
 type counts struct {
-	inProgress int
+	duplicates, mismatched, unknown, waited, handedOver, truncated, abandoned uint64
+	extended, restored, lost, leasesExpired, forgotten, resolved, refused     uint64
 
-	fresh, replayed, duplicates, mismatched, unknown            uint64
-	waited, handedOver, completed, truncated, abandoned         uint64
-	extended, restored, lost, leasesExpired, expired, forgotten uint64
-	resolved, refused                                           uint64
+	fresh, replayed, completed, expired uint64
+	inProgress                          int
 }
 
 // Stats returns a snapshot. It locks one shard at a time.
