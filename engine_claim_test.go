@@ -14,7 +14,7 @@ import (
 	"github.com/seed-5bb5eb37/idem"
 )
 
-// losses are the ways in which a claim is no longer its owner's to use.
+// losses are the ways in which a claim is no longer its owner's to use. They happen in a bubble, where a second takes no time.
 var losses = map[string]func(r rig, c idem.Claim){
 	"in progress again": func(r rig, c idem.Claim) {
 		time.Sleep(time.Second)

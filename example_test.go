@@ -97,7 +97,8 @@ func ExampleDo_waitingDuplicates() {
 	}
 	defer func() { _ = engine.Close() }()
 
-	ctx := context.Background()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
 	never := func(context.Context, idem.Claim) (idem.Response, error) { panic("a duplicate ran") }
 	var duplicates sync.WaitGroup
 	_, err = idem.Do(ctx, engine, idem.Request{Key: "order-1"}, func(context.Context, idem.Claim) (idem.Response, error) {
@@ -111,8 +112,8 @@ func ExampleDo_waitingDuplicates() {
 				fmt.Println(string(resp.Body), failure)
 			})
 		}
-		for engine.Stats().Waiting < 3 {
-			time.Sleep(time.Millisecond)
+		for tick := time.Tick(time.Millisecond); engine.Stats().Waiting < 3 && ctx.Err() == nil; {
+			<-tick
 		}
 		return idem.Response{Body: []byte("the owner's answer")}, nil
 	})

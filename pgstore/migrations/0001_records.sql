@@ -77,9 +77,10 @@ BEGIN
 		(scope, key, fingerprint, nonce, state, token, created_at, lease_until, expires_at, bucket)
 	VALUES (the_scope, the_key, the_fingerprint, the_nonce, 'processing', nextval({{tokens}}), started,
 		started + lease * microsecond, started + (lease + hold) * microsecond, {{bucket "started + life * microsecond"}})
-	ON CONFLICT (scope, key) DO NOTHING -- to say here what else to do would cost every claim of a new key a quarter more
+	ON CONFLICT (scope, key) DO NOTHING -- to say here what else to do would cost each claim of a new key a fifth more
 	RETURNING r.token INTO granted;
 	IF granted IS NULL THEN
+		started := clock_timestamp(); -- the insert may have waited for who has the row
 		UPDATE {{schema}}.records AS r SET
 			fingerprint = the_fingerprint, nonce = the_nonce, state = 'processing',
 			-- Who has the claim already keeps its token: the answer to an earlier copy may have arrived after all.
