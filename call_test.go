@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"runtime"
 	"strconv"
 	"testing"
 	"time"
@@ -253,6 +254,43 @@ func TestCallReplaysTheValue(t *testing.T) {
 type loud struct{ n int }
 
 func (l loud) MarshalJSON() ([]byte, error) { panic(errBoom) }
+
+// A sealed value is JSON by the methods of its pointer, as a big.Int is.
+type sealed struct{ n int }
+
+func (s *sealed) MarshalJSON() ([]byte, error) { return json.Marshal(s.n) }
+func (s *sealed) UnmarshalJSON(b []byte) error { return json.Unmarshal(b, &s.n) }
+
+func TestCallEncodesByPointer(t *testing.T) {
+	sameForDuplicates(t, sealed{42})
+	sameForDuplicates(t, struct{ Amount sealed }{sealed{42}})
+	sameForDuplicates(t, &sealed{42})
+}
+
+// A leaving value ends the goroutine that encodes it.
+type leaving struct{}
+
+func (leaving) MarshalJSON() ([]byte, error) { runtime.Goexit(); return nil, nil }
+
+func TestCallExitWhileEncoding(t *testing.T) {
+	e := openEngine(t, idem.Config{})
+	runs := 0
+	call := func() (err error) {
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_, err = idem.Call(t.Context(), e, order, func(context.Context, idem.Claim) (leaving, error) {
+				runs++
+				return leaving{}, nil
+			})
+		}()
+		<-ended
+		return err
+	}
+	_ = call()
+	require.ErrorIs(t, call(), idem.ErrTruncated)
+	require.Equal(t, 1, runs, "it had succeeded")
+}
 
 func TestCall(t *testing.T) {
 	t.Run("gives the function the claim and its context", func(t *testing.T) {

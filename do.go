@@ -105,7 +105,8 @@ func IsPermanent(err error) bool {
 //   - any other error is Begin's; nothing was run.
 //
 // While fn runs, the lease is extended every third of it. The context of fn is ctx, and ends also when the
-// claim is lost: [context.Cause] is then [ErrClaimLost], and another caller may be at work. The end of ctx
+// claim is lost: [context.Cause] is then [ErrClaimLost], and another caller may be at work. An fn that has completed the
+// claim itself, in the transaction of its effect for instance, has not lost it, if store is an [Inspector]. The end of ctx
 // itself releases nothing: the key stays claimed until fn returns, and a success is recorded although ctx
 // is done. A panic or [runtime.Goexit] in fn releases the key and goes on.
 //
@@ -154,7 +155,14 @@ func Call[T any](ctx context.Context, store Store, req Request, fn func(context.
 		}
 		// From here on nothing may look like a failure of fn: it would release the key.
 		value, ran = v, true
-		resp.Body, unfit = encode(v)
+		encoded := false
+		defer func() {
+			if !encoded { // a MarshalJSON called runtime.Goexit, and nobody comes back to record anything
+				_ = complete(context.WithoutCancel(ctx), store, claim, Response{Truncated: true}, req.Lease)
+			}
+		}()
+		resp.Body, unfit = encode(&v) // by pointer: a MarshalJSON may be a method of that
+		encoded = true
 		resp.Truncated = unfit != nil
 		return resp, nil
 	})

@@ -264,3 +264,35 @@ func TestDoRecordsAlthoughTheCallerLeft(t *testing.T) {
 	require.Equal(t, "charged", string(retry.Body))
 	require.Equal(t, 1, charged)
 }
+
+// An operation that records its response itself, as in the transaction of its effect, has not lost its claim, although that
+// can't be extended any more.
+func TestDoOwnerCompletesItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := openEngine(t, idem.Config{Lease: 9 * time.Second})
+		resp, err := idem.Do(t.Context(), e, order, func(ctx context.Context, c idem.Claim) (idem.Response, error) {
+			time.Sleep(10 * time.Second)
+			resp := idem.Response{Status: 201, Body: []byte("paid")}
+			require.NoError(t, e.Complete(ctx, c, resp))
+			time.Sleep(time.Minute)
+			require.NoError(t, context.Cause(ctx))
+			return resp, nil
+		})
+		require.NoError(t, err)
+		require.Equal(t, "paid", string(resp.Body))
+	})
+}
+
+// What an operator records in its stead, or another owner, is not its own.
+func TestDoOwnerIsToldOfAnothersResponse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := openEngine(t, idem.Config{Lease: 9 * time.Second})
+		_, err := idem.Do(t.Context(), e, order, func(ctx context.Context, c idem.Claim) (idem.Response, error) {
+			require.NoError(t, e.Resolve(ctx, c.Scope, c.Key, idem.Response{}))
+			time.Sleep(4 * time.Second)
+			require.ErrorIs(t, context.Cause(ctx), idem.ErrClaimLost)
+			return idem.Response{}, nil
+		})
+		require.ErrorIs(t, err, idem.ErrNotRecorded)
+	})
+}

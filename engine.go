@@ -20,7 +20,7 @@ import (
 // Config configures an [Engine]. The zero Config works.
 type Config struct {
 	// Shards is how many parts the engine locks one by one: a power of two up to 65536. Zero means 32
-	// for each processor that GOMAXPROCS allows.
+	// for each processor that GOMAXPROCS allows. A shard has room for 130 000 claims in progress.
 	Shards int
 
 	// TTL is how long a response is replayed unless it says otherwise itself. Zero means 24 hours.
@@ -55,6 +55,8 @@ type Config struct {
 	// Logger is told what no caller can see. Nil means nobody is.
 	Logger *slog.Logger
 }
+
+const maxShards = 1 << 16
 
 // LeasePolicy is what happens to a key whose owner's lease runs out before it completes.
 type LeasePolicy uint8
@@ -128,7 +130,7 @@ func New(cfg Config) (*Engine, error) {
 // validate puts the defaults in and checks the ranges.
 func (c *Config) validate() error {
 	if c.Shards == 0 {
-		c.Shards = 1 << bits.Len(uint(32*runtime.GOMAXPROCS(0)-1))
+		c.Shards = defaultShards(runtime.GOMAXPROCS(0))
 	}
 	c.TTL = orDefault(c.TTL, 24*time.Hour)
 	c.Lease = orDefault(c.Lease, 30*time.Second)
@@ -137,7 +139,7 @@ func (c *Config) validate() error {
 		value             *int
 		zero, least, most int
 	}{
-		{"Shards", &c.Shards, 0, 1, 1 << 16},
+		{"Shards", &c.Shards, 0, 1, maxShards},
 		{"MaxKeyBytes", &c.MaxKeyBytes, 255, 1, math.MaxUint16},
 		{"MaxResponseBytes", &c.MaxResponseBytes, 1 << 20, 1, math.MaxInt32},
 		{"MaxRecords", &c.MaxRecords, 0, 0, math.MaxInt},
@@ -164,6 +166,9 @@ func (c *Config) validate() error {
 	}
 	return nil
 }
+
+// defaultShards is a power of two.
+func defaultShards(procs int) int { return min(1<<bits.Len(uint(32*procs-1)), maxShards) }
 
 // Begin implements [Store]. A replay that finds room in req.Buf allocates nothing, nor do the answers
 // InProgress and Mismatch.

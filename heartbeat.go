@@ -8,9 +8,13 @@ import (
 	"github.com/seed-5bb5eb37/idem/internal/keeper"
 )
 
+// lookTimeout bounds the look whether a claim that can't be extended was completed.
+const lookTimeout = time.Second
+
 // A heartbeat keeps the claim of one operation of [Do].
 type heartbeat struct {
 	keeper.Keeper
+	ctx   context.Context //nolint:containedctx // the operation's values, for Lost
 	store Store
 	claim Claim
 	lease time.Duration // as requested: zero means the store's default to Extend as it did to Begin
@@ -21,7 +25,7 @@ type heartbeat struct {
 // store says that the claim is lost, and when the lease has run out without an answer to any Extend:
 // another owner may be at work then.
 func startHeartbeat(ctx context.Context, store Store, lease time.Duration, out Outcome, lose func()) *heartbeat {
-	h := &heartbeat{store: store, claim: out.Claim, lease: lease, lose: lose}
+	h := &heartbeat{ctx: ctx, store: store, claim: out.Claim, lease: lease, lose: lose}
 	// The lease is reckoned from Begin's answer, and not from when it was asked, since Begin may have waited.
 	h.Start(keeper.Claim{Owner: h, Context: ctx, Lease: max(out.Remaining, 1), Every: out.Remaining / 3}, time.Now())
 	return h
@@ -35,4 +39,21 @@ func (h *heartbeat) Extend(ctx context.Context) (lost bool, err error) {
 
 func (*heartbeat) Tell(context.Context) {}
 
-func (h *heartbeat) Lost(error) { h.lose() }
+// Lost tells the operation, unless it has recorded its response itself, in the transaction of its effect for instance.
+func (h *heartbeat) Lost(err error) {
+	if err == nil || !h.completed() {
+		h.lose()
+	}
+}
+
+// completed asks the store, if it can be asked. Who has lost a claim must not wait long to be told.
+func (h *heartbeat) completed() bool {
+	inspector, ok := h.store.(Inspector)
+	if !ok {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(h.ctx, lookTimeout)
+	defer cancel()
+	rec, found, err := inspector.Lookup(ctx, h.claim.Scope, h.claim.Key)
+	return err == nil && found && rec.State == Replay && rec.Token == h.claim.Token
+}

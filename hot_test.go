@@ -227,6 +227,20 @@ func TestCoarseClock(t *testing.T) {
 		})
 	})
 	t.Run("is not overlooked when it stops", wishForTheClockThatStops)
+	t.Run("starts again after a wish that came when it had stopped", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			e := openForTest(t, Config{Shards: 1})
+			keep(t, e, "k", "b", 24*time.Hour)
+			time.Sleep(time.Second) // the sweeper sleeps
+			e.clock.use(usedEvery)  // by who found it running, and was held up
+			for range 2 * usedEvery {
+				_, err := e.Begin(t.Context(), Request{Key: "k"})
+				require.NoError(t, err)
+			}
+			time.Sleep(2 * coarseTick)
+			require.NotZero(t, e.clock.coarse.Load())
+		})
+	})
 }
 
 // wishForTheClockThatStops is the sweeper that stops the clock, while a caller wishes for it. The two meet only

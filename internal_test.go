@@ -231,3 +231,31 @@ func TestKeysThatShareAHash(t *testing.T) {
 		require.Zero(t, found)
 	}
 }
+
+func TestDefaultShards(t *testing.T) {
+	for procs, want := range map[int]int{1: 32, 2: 64, 3: 128, 64: 2048, 2048: maxShards, 2049: maxShards, 1 << 20: maxShards} {
+		require.Equal(t, want, defaultShards(procs), "%d processors", procs)
+	}
+}
+
+// Each claim may become a slab of its own, whose numbers must not run out: nobody could refuse a response then.
+func TestClaimsLeaveRoomForTheirSlabs(t *testing.T) {
+	e := openForTest(t, Config{Shards: 1, Lease: time.Hour})
+	var last Claim
+	granted := 0
+	for ; granted <= maxSlabs; granted++ {
+		out, err := e.Begin(t.Context(), Request{Key: fmt.Sprint(granted)})
+		if err != nil {
+			require.ErrorIs(t, err, ErrFull)
+			break
+		}
+		last = out.Claim
+	}
+	require.Greater(t, granted, 130_000, "as Config.Shards says")
+	require.LessOrEqual(t, granted+len(e.shards[0].arena.slabs), maxSlabs/2+1)
+
+	require.NoError(t, e.Complete(t.Context(), last, Response{}))
+	out, err := e.Begin(t.Context(), Request{Key: "another"})
+	require.NoError(t, err)
+	require.Equal(t, Fresh, out.State)
+}

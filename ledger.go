@@ -7,9 +7,10 @@ import "time"
 // admitLocked reports whether there is room for a new record of size bytes.
 func (s *shard) admitLocked(size int) bool {
 	e := s.engine
-	// Responses of claims that were granted are recorded whatever happens, so that the limit may have been
-	// passed. Half of the slab numbers stay free for them.
-	if e.bytes.Load()+int64(s.arena.growth(size)) > int64(e.cfg.MaxBytes) || len(s.arena.slabs) > maxSlabs/2 {
+	// Responses of claims that were granted are recorded whatever happens, so that the limit may have been passed. Each
+	// may become a slab of its own, and half of the slab numbers stay free for claims that are gone and complete late.
+	numbers := len(s.arena.slabs) + s.counts.inProgress
+	if e.bytes.Load()+int64(s.arena.growth(size)) > int64(e.cfg.MaxBytes) || numbers > maxSlabs/2 {
 		return false
 	}
 	if e.cfg.MaxRecords > 0 && e.records.Add(1) > int64(e.cfg.MaxRecords) {

@@ -3,7 +3,7 @@ package idem
 // Stats tells what an engine holds and has done. It is a snapshot: the parts of it were taken one after
 // the other while the engine went on.
 type Stats struct {
-	Records    int // held now; those whose time ran out go within milliseconds
+	Records    int // held now, see [Engine.Len]
 	InProgress int // of them, claims whose lease runs
 	Waiting    int // callers that wait now
 	Bytes      int // memory held for records and their index

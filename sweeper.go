@@ -54,9 +54,10 @@ func (e *Engine) wakeBefore(t int64) {
 func (e *Engine) wantClock() {
 	if !e.clock.wanted.Load() {
 		e.clock.wanted.Store(true)
-		if e.clock.coarse.Load() == 0 {
-			e.nudge()
-		}
+	}
+	// Whether it was wanted before or not: who found it running may say so when it has stopped, and nobody heard.
+	if e.clock.coarse.Load() == 0 {
+		e.nudge()
 	}
 }
 

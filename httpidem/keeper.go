@@ -7,6 +7,7 @@ import (
 
 	"github.com/seed-5bb5eb37/idem"
 	"github.com/seed-5bb5eb37/idem/internal/keeper"
+	"github.com/seed-5bb5eb37/idem/internal/settled"
 )
 
 // fallbackLease is taken for the length of a lease that the store does not tell: better too often than never.
@@ -29,8 +30,11 @@ func (x *run) Extend(ctx context.Context) (lost bool, err error) {
 // Tell does nothing: nobody else has to know.
 func (*run) Tell(context.Context) {}
 
-// Lost ends the handler's context.
+// Lost ends the handler's context, unless the handler has completed the claim itself.
 func (x *run) Lost(err error) {
+	if err != nil && settled.ByOwner(&x.values, x.store, x.op.claim) {
+		return
+	}
 	x.conf.Logger.WarnContext(&x.values, "claim lost while its handler runs", "error", err)
 	x.ctx.End(idem.ErrClaimLost)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/seed-5bb5eb37/idem"
 	"github.com/seed-5bb5eb37/idem/internal/keeper"
+	"github.com/seed-5bb5eb37/idem/internal/settled"
 )
 
 // fallbackLease is taken for the length of a lease that the store does not tell: better too often than never.
@@ -76,8 +77,12 @@ func (j *job) Tell(ctx context.Context) {
 // isStopped tells whether a beat may have failed only because it was aborted, see unkeep.
 func isStopped(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }
 
-// Lost ends the handler's context.
-func (j *job) Lost(error) {
+// Lost ends the handler's context, unless the handler has completed the claim itself.
+func (j *job) Lost(err error) {
+	defer j.guard("store")
+	if err != nil && settled.ByOwner(j.parent, j.store, j.claim) {
+		return
+	}
 	j.lost.Store(true)
 	j.cfg.Logger.WarnContext(j.parent, "claim lost while its handler runs", "scope", j.m.Scope)
 	j.ctx.End(idem.ErrClaimLost)

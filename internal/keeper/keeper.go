@@ -174,7 +174,7 @@ func (k *Keeper) due() *beat {
 // store may hang and not heed its context.
 func (k *Keeper) extend(b *beat) (lost bool, err error) {
 	watchdog := time.AfterFunc(b.grace, func() {
-		if k.expired() {
+		if k.expired(b.Owner) {
 			b.Owner.Lost(nil)
 		}
 	})
@@ -190,10 +190,13 @@ func (b *beat) tell() {
 	b.Owner.Tell(ctx)
 }
 
-// expired tells whether the owner has to be told that its lease is over.
-func (k *Keeper) expired() bool {
+// expired tells whether the owner has to be told that its lease is over. It may be asked late, when there is another one.
+func (k *Keeper) expired(owner Owner) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if k.claim.Owner != owner {
+		return false
+	}
 	news := !k.beat.IsZero() && !k.lost
 	k.lost = true
 	return news

@@ -13,6 +13,15 @@ import (
 	"github.com/seed-5bb5eb37/idem/internal/waitroom"
 )
 
+// A late context has passed its deadline, and does not know yet.
+type late struct {
+	context.Context //nolint:containedctx // that is what it is for
+
+	end time.Time
+}
+
+func (l late) Deadline() (time.Time, bool) { return l.end, true }
+
 func TestLeaving(t *testing.T) {
 	in(t, "a sleeper leaves with its own cause", waitroom.Config{}, func(h *hall) {
 		h.come("a")
@@ -45,6 +54,20 @@ func TestLeaving(t *testing.T) {
 		})
 		h.come("b", "c")
 		cancel(errLeft)
+		require.Equal(h, is{"a": errLeft}, h.told(), "its error is nobody else's")
+		time.Sleep(20 * time.Millisecond)
+		synctest.Wait()
+		require.Equal(h, []string{"b"}, h.store.looked())
+	})
+	in(t, "a look fails at its deadline before the timer has fired", waitroom.Config{}, func(h *hall) {
+		h.comesFor(late{h.Context(), time.Now()}, key, "a", func(_ context.Context, attempt int) look {
+			if attempt == 0 {
+				return inProgress
+			}
+			return look{Err: errLeft, Verdict: waitroom.Everyones} // the connection's
+		})
+		h.come("b")
+		h.Hint("s", "k")
 		require.Equal(h, is{"a": errLeft}, h.told(), "its error is nobody else's")
 		time.Sleep(20 * time.Millisecond)
 		synctest.Wait()

@@ -210,7 +210,7 @@ func (r *Room[R]) lead(ctx context.Context, w *waiter[R], look func(ctx context.
 			return none, err
 		}
 		found := look(ctx, attempt)
-		if found.Err != nil && ctx.Err() != nil {
+		if found.Err != nil && isOver(ctx) {
 			found.Verdict = Mine
 			r.postpone(w.line, respite, attempt)
 		}
@@ -224,6 +224,13 @@ func (r *Room[R]) lead(ctx context.Context, w *waiter[R], look func(ctx context.
 			return found.Result, found.Err
 		}
 	}
+}
+
+// isOver tells whether ctx has ended, or its deadline has passed and its timer has not fired yet: a connection that was
+// given the deadline may fail before.
+func isOver(ctx context.Context) bool {
+	end, ok := ctx.Deadline()
+	return ctx.Err() != nil || ok && !time.Now().Before(end)
 }
 
 // begin waits until it is time for a look, and begins it.
