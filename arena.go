@@ -114,6 +114,9 @@ func (a *arena) alloc(n int) ref {
 	return ref(id<<offsetBits | off/cellAlign)
 }
 
+// crowded reports whether so few numbers are left that they are for slabs of many cells.
+func (a *arena) crowded() bool { return len(a.slabs) > maxSlabs-maxSlabs/16 }
+
 // adopt makes buf a slab of one large cell.
 func (a *arena) adopt(buf []byte) ref {
 	id := a.add(buf, slab{cell: uint32(len(buf)), class: noClass, used: 1})
@@ -262,7 +265,7 @@ func (a *arena) number() uint32 {
 		a.memory, a.slabs = make([]memory, 1), make([]slab, 1)
 	}
 	if len(a.slabs) == maxSlabs {
-		panic("idem: shard has no number left for a slab") // admitLocked refuses records long before
+		panic("idem: shard has no number left for a slab") // admitLocked refuses records long before, and complete large ones
 	}
 	a.memory, a.slabs = append(a.memory, memory{}), append(a.slabs, slab{})
 	a.lowest = len(a.slabs)

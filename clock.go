@@ -21,7 +21,8 @@ const (
 	coarseIdle = 20 // ticks without frequent replays after which the coarse clock stops
 
 	// farOff is how far a deadline must lie ahead of the coarse reading for the exact one not to
-	// matter. The reading is behind by a tick, or by as long as the sweeper could not run.
+	// matter. The reading is behind by a tick, or by as long as the sweeper could not run: when the whole process was
+	// stopped for longer than this, replays may go on past a deadline until the sweeper has its turn.
 	farOff = int64(10 * time.Second)
 
 	// usedEvery is how many replays of one shard make one sign of use: rare enough that a quiet

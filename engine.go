@@ -1,6 +1,7 @@
 package idem
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,7 +39,8 @@ type Config struct {
 	// MaxResponseBytes bounds a response's header and body together. Zero means 1 MiB.
 	MaxResponseBytes int
 
-	// MaxRecords bounds the records that are held at a time, see [Engine.Len]. Zero means that only MaxBytes does.
+	// MaxRecords bounds the records that are held at a time; those whose time ran out make room within milliseconds. Zero
+	// means that only MaxBytes does.
 	MaxRecords int
 
 	// MaxBytes bounds the memory for records. It is counted in slabs of up to 128 KiB, and responses of
@@ -52,7 +54,8 @@ type Config struct {
 	// MaxWaitersPerKey bounds those that wait for one key. Zero means 1024.
 	MaxWaitersPerKey int
 
-	// Logger is told what no caller can see. Nil means nobody is.
+	// Logger is told what no caller can see, by the engine's goroutine: that leases ran out before their owners completed,
+	// and how many since it was told last. Nil means nobody is.
 	Logger *slog.Logger
 }
 
@@ -94,6 +97,7 @@ type Engine struct {
 	waiting atomic.Int64
 	bytes   atomic.Int64
 	records atomic.Int64 // kept only when cfg.MaxRecords is set
+	lapsed  atomic.Int64 // leases that ran out and that the logger was not told of
 
 	sweeper   sweeper
 	closeOnce sync.Once
@@ -231,14 +235,16 @@ func (e *Engine) Complete(ctx context.Context, c Claim, resp Response) error {
 	if err != nil {
 		return err
 	}
+	wanted := resp.Truncated
 	tooLarge, err := e.checkResponse(&resp)
 	if err != nil {
 		return err
 	}
-	if err := s.complete(&c, h, &resp, ownCell(c.Scope, c.Key, &resp)); err != nil {
+	truncated, err := s.complete(&c, h, &resp, ownCell(c.Scope, c.Key, &resp))
+	if err != nil || !truncated || wanted && tooLarge == nil {
 		return err
 	}
-	return tooLarge
+	return cmp.Or(tooLarge, ErrTruncated)
 }
 
 // Abandon implements [Store]. It does not look at whether ctx is done.

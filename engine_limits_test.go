@@ -163,6 +163,29 @@ func (r rig) full(key string) {
 	require.ErrorIs(r, err, idem.ErrFull)
 }
 
+// What is over makes room at once, and not some share of its TTL later.
+func TestMaxRecordsAfterTTL(t *testing.T) {
+	bubble(t, idem.Config{MaxRecords: 1}, func(r rig) {
+		r.done("k", "b", 24*time.Hour)
+		r.full("another")
+		time.Sleep(24*time.Hour + sweepLag)
+		r.fresh("another", 0)
+	})
+}
+
+// A response that was kept stays so, whatever its owner completes with again; one that was not is named each time.
+func TestCompleteAgainTruncated(t *testing.T) {
+	r := newRig(t, idem.Config{MaxResponseBytes: 10})
+	kept, cut := r.fresh("kept", 0), r.fresh("cut", 0)
+	large := idem.Response{Body: make([]byte, 11)}
+	r.complete(kept, "small")
+	require.NoError(t, r.Complete(t.Context(), kept, large))
+	r.replays("kept", "small")
+	for range 2 {
+		require.ErrorIs(t, r.Complete(t.Context(), cut, large), idem.ErrTruncated)
+	}
+}
+
 func TestMaxRecords(t *testing.T) {
 	bubble(t, idem.Config{MaxRecords: 100}, func(r rig) {
 		claimed := r.fresh("claimed", time.Hour)

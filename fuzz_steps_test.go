@@ -127,18 +127,24 @@ func (f *engineFuzz) completeClaim(c Claim, resp Response) {
 	kept.Header, kept.Body = slices.Clone(resp.Header), slices.Clone(resp.Body)
 	err := f.e.Complete(f.ctx, c, resp)
 	clear(resp.Header[:cap(resp.Header)]) // the store must have copied them
-	f.truncated(kept, err)
-	again := r.state == Replay && r.token == c.Token
+	cut, again := f.tooLarge(kept), r.state == Replay && r.token == c.Token
+	if again { // what was recorded stays
+		cut = r.response.Truncated && (cut || !kept.Truncated)
+	}
+	f.truncated(cut, err)
 	if f.told(err, ok, lost) && !again {
 		f.finish(r, c.Token, c.Fingerprint, kept, now)
 	}
 }
 
-// truncated checks that err says so when the response is too large to keep.
-func (f *engineFuzz) truncated(resp Response, err error) {
+func (f *engineFuzz) tooLarge(resp Response) bool {
+	return len(resp.Header)+len(resp.Body) > f.cfg.MaxResponseBytes
+}
+
+// truncated checks that err says so when the response was cut.
+func (f *engineFuzz) truncated(cut bool, err error) {
 	if err == nil || errors.Is(err, ErrTruncated) {
-		tooLarge := len(resp.Header)+len(resp.Body) > f.cfg.MaxResponseBytes
-		require.Equal(f.t, tooLarge, err != nil)
+		require.Equal(f.t, cut, err != nil)
 		return
 	}
 	require.True(f.t, errors.Is(err, ErrClaimLost) || errors.Is(err, ErrNoClaim), "%v", err)
@@ -206,7 +212,7 @@ func (f *engineFuzz) resolve() {
 	now := f.e.clock.now()
 	r := f.reclaim(k, now)
 	err := f.e.Resolve(f.ctx, k.scope, k.key, resp)
-	f.truncated(resp, err)
+	f.truncated(f.tooLarge(resp), err)
 	require.Equal(f.t, r.live(now) && r.state != Replay, !errors.Is(err, ErrNoClaim), "%v", err)
 	if !errors.Is(err, ErrNoClaim) {
 		f.tally.Resolved++

@@ -259,3 +259,24 @@ func TestClaimsLeaveRoomForTheirSlabs(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, Fresh, out.State)
 }
+
+// A response that would take the last numbers of slabs is cut, since nobody could record that operations ran without them.
+func TestNumbersThatRunOut(t *testing.T) {
+	e := openForTest(t, Config{Shards: 1})
+	out, err := e.Begin(t.Context(), Request{Key: "k"})
+	require.NoError(t, err)
+	a := &e.shards[0].arena
+	n := maxSlabs - maxSlabs/16 + 1 - len(a.slabs)
+	a.memory, a.slabs = append(a.memory, make([]memory, n)...), append(a.slabs, make([]slab, n)...)
+
+	large := Response{Status: 201, Body: make([]byte, maxShared)}
+	for range 2 {
+		require.ErrorIs(t, e.Complete(t.Context(), out.Claim, large), ErrTruncated)
+	}
+	out, err = e.Begin(t.Context(), Request{Key: "k"})
+	require.NoError(t, err)
+	require.Equal(t, Replay, out.State)
+	require.Equal(t, 201, out.Response.Status)
+	require.True(t, out.Response.Truncated)
+	require.Empty(t, out.Response.Body)
+}

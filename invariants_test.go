@@ -147,7 +147,7 @@ func (f *faults) wheel(s *shard) map[ref]bool {
 			found[r] = true
 			f.check(rec.prev() == prev, "wrong link to the one before: ref", int(r))
 			tick, due, width := max(w.tickOf(rec.deadline()), w.now), w.dueOf(slot), int64(1)<<(level*levelBits)
-			if rec.state() == flagInProgress {
+			if !s.mayBeLate(rec) {
 				f.check(due <= tick && tick < due+width, "wrong deadline for wheel slot", slot)
 			} else {
 				f.check(tick <= due && due < tick+width, "wrong deadline for wheel slot", slot)

@@ -112,10 +112,16 @@ func (s *shard) scheduleLocked(r ref, rec record, deadline, now int64) {
 		s.wheel.advance(now)
 	}
 	rec.setDeadline(deadline)
-	if at := s.wheel.insert(&s.arena, r, rec.state() != flagInProgress); at < due {
+	if at := s.wheel.insert(&s.arena, r, s.mayBeLate(rec)); at < due {
 		s.due.Store(at)
 		s.engine.wakeBefore(at)
 	}
+}
+
+// mayBeLate reports whether rec may be reclaimed some time after its deadline: not when somebody may wait for that, nor
+// when what is over would take the place of another.
+func (s *shard) mayBeLate(rec record) bool {
+	return rec.state() != flagInProgress && s.engine.cfg.MaxRecords == 0
 }
 
 // rescheduleLocked gives a record that may be in the wheel another deadline.

@@ -106,12 +106,12 @@ func (s *shard) settleLocked(r ref, rec record, h uint32, now int64) (ref, recor
 	if rec.state() == flagInProgress {
 		if s.engine.cfg.OnLeaseExpiry == TakeOver {
 			if w := s.waiters[r]; w != nil {
-				s.counts.leasesExpired++
+				s.lapseLocked()
 				s.handOverLocked(r, rec, w, now)
 			}
 			return r, rec
 		}
-		s.counts.leasesExpired++
+		s.lapseLocked()
 		s.counts.inProgress--
 		rec.setState(flagUnknown)
 		s.rescheduleLocked(r, rec, after(rec.deadline(), s.engine.cfg.TTL), now)
@@ -125,13 +125,19 @@ func (s *shard) settleLocked(r ref, rec record, h uint32, now int64) (ref, recor
 	return 0, nil
 }
 
+// lapseLocked notes that a lease ran out.
+func (s *shard) lapseLocked() {
+	s.counts.leasesExpired++
+	s.engine.lapsed.Add(1)
+}
+
 // reclaimLocked is settleLocked that takes a lapsed claim away as well.
 func (s *shard) reclaimLocked(r ref, rec record, h uint32, now int64) (ref, record) {
 	r, rec = s.settleLocked(r, rec, h, now)
 	if r == 0 || !rec.lapsed(now) {
 		return r, rec
 	}
-	s.counts.leasesExpired++
+	s.lapseLocked()
 	s.removeLocked(r, rec, h)
 	return 0, nil
 }
@@ -142,7 +148,7 @@ func (s *shard) claimLocked(r ref, rec record, req *Request, h uint32, now int64
 		return ErrClosed
 	}
 	if r != 0 {
-		s.counts.leasesExpired++
+		s.lapseLocked()
 		s.wheel.remove(&s.arena, r)
 	} else {
 		if s.due.Load() <= now {
@@ -267,20 +273,26 @@ func (s *shard) currentLocked(c *Claim, h uint32, now int64) (ref, record, error
 	return r, rec, nil
 }
 
-// complete records resp; own is the cell for a response too large to share a slab, see [Engine.ownCell].
-func (s *shard) complete(c *Claim, h uint32, resp *Response, own record) error {
+// complete records resp, and reports whether what is recorded, by now or before, is cut. own is the cell for a response too
+// large to share a slab, see [Engine.ownCell].
+func (s *shard) complete(c *Claim, h uint32, resp *Response, own record) (truncated bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.engine.clock.now()
 	r, rec, err := s.currentLocked(c, h, now)
-	if err != nil || r != 0 && rec.state() == flagDone {
-		return err
-	}
-	if r == 0 {
+	switch {
+	case err != nil:
+		return false, err
+	case r == 0:
 		r, rec = s.restoreLocked(c, h, now)
+	case rec.state() == flagDone:
+		return rec.flags()&flagTruncated != 0, nil
+	}
+	if own != nil && s.arena.crowded() {
+		own, resp.Header, resp.Body, resp.Truncated = nil, nil, nil, true
 	}
 	s.finishLocked(r, rec, h, resp, own, now)
-	return nil
+	return resp.Truncated, nil
 }
 
 // abandon frees the key for a waiter or the next caller.

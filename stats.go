@@ -68,7 +68,8 @@ func (e *Engine) Stats() Stats {
 }
 
 // Len returns how many records are held now. Of a response whose time ran out the record may be held for up to a
-// fifteenth of its TTL longer, which no other method shows; of a lapsed claim for some milliseconds.
+// fifteenth of its TTL longer, which no other method shows; of a lapsed claim, and if Config.MaxRecords is set, for some
+// milliseconds.
 func (e *Engine) Len() (n int) {
 	for i := range e.shards {
 		held, _ := e.shards[i].stats()

@@ -85,6 +85,7 @@ func (e *Engine) sweep() {
 		// may have passed that shard already.
 		e.sweeper.wakeAt.Store(never)
 		next := e.sweepRound()
+		e.tellLapsed()
 		if now := e.clock.now(); e.clock.tick(now) {
 			next = min(next, now+int64(coarseTick))
 		}
@@ -112,6 +113,18 @@ func (e *Engine) sweepRound() (next int64) {
 			return next
 		}
 		runtime.Gosched() // a million records may be due, on one processor
+	}
+}
+
+// tellLapsed tells the logger of leases that ran out.
+func (e *Engine) tellLapsed() {
+	n := e.lapsed.Swap(0)
+	switch {
+	case n == 0 || e.cfg.Logger == nil:
+	case e.cfg.OnLeaseExpiry == Hold:
+		e.cfg.Logger.Warn("leases ran out: whether the operations took effect is unknown, and somebody has to resolve or forget them", "claims", n)
+	default:
+		e.cfg.Logger.Warn("leases ran out before their owners completed: the operations may run again", "claims", n)
 	}
 }
 
