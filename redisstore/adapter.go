@@ -11,7 +11,8 @@ type Adapter interface {
 	Runner
 
 	// Pinned calls fn with a single connection to the server that has the key, and returns fn's error or
-	// that of connecting. The connection may not be replaced by another one while fn uses it.
+	// that of connecting. The connection may not be replaced by another one while fn uses it. Neither Pinned nor
+	// the Conn needs to heed ctx: the store does, and leaves them to end by themselves.
 	Pinned(ctx context.Context, key string, fn func(Conn) error) error
 
 	// Subscribe listens to one channel until ctx is done or the connection is lost, and returns an error

@@ -9,6 +9,8 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"github.com/seed-5bb5eb37/idem/internal/heed"
 )
 
 // settleTimeout bounds a call that settles a claim. Nothing else ends such a call, since it is detached from
@@ -17,7 +19,7 @@ const settleTimeout = 5 * time.Second
 
 // settle runs an action of an owner, who may have left already.
 func (s *Store) settle(ctx context.Context, a *action, key string, args ...string) (string, error) {
-	return s.call(bounded{ctx, time.Now().Add(settleTimeout)}, a, key, args...)
+	return s.call(bounded{ctx, time.Now().Add(s.bound)}, a, key, args...)
 }
 
 // bounded is a context with the values of another one and a deadline of its own, at which it is not done: clients give
@@ -69,10 +71,12 @@ func isBroken(err error) bool {
 }
 
 // ended reports whether a call failed because ctx ended. A connection that was given the deadline of ctx may notice a
-// moment before ctx does that it has passed.
+// moment before ctx does that it has passed. A bounded one never ends.
 func ended(ctx context.Context, err error) bool {
 	if end, ok := ctx.Deadline(); ok && errors.Is(err, os.ErrDeadlineExceeded) && time.Until(end) < time.Millisecond {
-		<-ctx.Done()
+		if done := ctx.Done(); done != nil {
+			<-done
+		}
 	}
 	return ctx.Err() != nil
 }
@@ -81,32 +85,48 @@ func ended(ctx context.Context, err error) bool {
 func (s *Store) replicate(ctx context.Context, a *action, key string, args []string) (text string, err error) {
 	for range 2 {
 		text, err = s.replicateOnce(ctx, a, key, args)
-		if err == nil || errors.Is(err, ErrReplicas) || ctx.Err() != nil {
+		if err == nil || errors.Is(err, ErrReplicas) || over(ctx) {
 			break
 		}
 	}
 	return text, err
 }
 
+// over reports whether the time of ctx is up, which a bounded one does not say by itself.
+func over(ctx context.Context) bool {
+	end, ends := ctx.Deadline()
+	return ctx.Err() != nil || ends && !time.Now().Before(end)
+}
+
 // replicateOnce runs an action on one connection and has the server wait there for its replicas, because WAIT is about
-// what its own connection wrote.
-func (s *Store) replicateOnce(ctx context.Context, a *action, key string, args []string) (text string, err error) {
-	err = s.adapter.Pinned(ctx, key, func(c Conn) error {
-		if text, err = run(ctx, c, a, key, args...); err != nil || text != "K" && text[0] != 'c' {
-			return err
-		}
-		timeout := s.cfg.ReplicaTimeout
-		if end, ok := ctx.Deadline(); ok {
-			timeout = min(timeout, time.Until(end))
-		}
-		timeout = max(timeout, time.Millisecond) // servers count in ms, and take zero for ever
-		var n int
-		if n, err = c.Wait(ctx, s.cfg.MinReplicas, timeout); err == nil && n < s.cfg.MinReplicas {
-			err = fmt.Errorf("%w: %d of %d have it after %v", ErrReplicas, n, s.cfg.MinReplicas, timeout)
-		}
-		return err
+// what its own connection wrote. Clients may connect first, and not heed ctx meanwhile, nor on the connection.
+func (s *Store) replicateOnce(ctx context.Context, a *action, key string, args []string) (string, error) {
+	return heed.Call(ctx, func(ctx context.Context) (text string, err error) {
+		err = s.adapter.Pinned(ctx, key, func(c Conn) error {
+			if ctx.Err() != nil { // nobody waits any more, and the claim may have been given up
+				return context.Cause(ctx)
+			}
+			if text, err = run(ctx, c, a, key, args...); err != nil || text != "K" && text[0] != 'c' {
+				return err
+			}
+			return s.waitForReplicas(ctx, c)
+		})
+		return text, err
 	})
-	return text, err
+}
+
+// waitForReplicas has the server wait for what c wrote to reach the replicas.
+func (s *Store) waitForReplicas(ctx context.Context, c Conn) error {
+	timeout := s.cfg.ReplicaTimeout
+	if end, ok := ctx.Deadline(); ok {
+		timeout = min(timeout, time.Until(end))
+	}
+	timeout = max(timeout, time.Millisecond) // servers count in ms, and take zero for ever
+	n, err := c.Wait(ctx, s.cfg.MinReplicas, timeout)
+	if err == nil && n < s.cfg.MinReplicas {
+		err = fmt.Errorf("%w: %d of %d have it after %v", ErrReplicas, n, s.cfg.MinReplicas, timeout)
+	}
+	return err
 }
 
 // undo gives up the claim of a Begin that failed: it may have been granted, or will be when the server comes to it, as
@@ -116,7 +136,7 @@ func (s *Store) undo(ctx context.Context, key string, nonce uint64) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*settleTimeout)
 	started := s.crew.tryRun(func(closing context.Context) {
 		defer cancel()
-		context.AfterFunc(closing, cancel)
+		defer context.AfterFunc(closing, cancel)() // or the store would keep ctx, and what is in it, until it is closed
 		for _, pause := range [...]time.Duration{0, 10 * time.Millisecond, 100 * time.Millisecond, time.Second} {
 			select {
 			case <-time.After(pause):

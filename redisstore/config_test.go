@@ -35,11 +35,20 @@ func TestConfigThatIsOutOfRange(t *testing.T) {
 	require.ErrorContains(t, err, "nil client")
 }
 
+// Its clients move keys to another server, each by itself.
+func TestRingIsRefused(t *testing.T) {
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
+	t.Cleanup(func() { require.NoError(t, ring.Close()) })
+	_, err := redisstore.New(ring, redisstore.Config{})
+	require.ErrorContains(t, err, "two callers would own one key")
+	require.ErrorContains(t, err, "*redis.ClusterClient, or one store for each server")
+}
+
 // A client of somebody else's, which wraps one of go-redis.
 type wrapped struct{ redis.UniversalClient }
 
 func TestMinReplicasNeedsASingleConnection(t *testing.T) {
 	s := open(t, wrapped{connect(t)}, redisstore.Config{MinReplicas: 1})
 	_, err := s.Begin(t.Context(), request("k"))
-	require.ErrorContains(t, err, "Config.MinReplicas needs a *redis.Client, *redis.ClusterClient or *redis.Ring")
+	require.ErrorContains(t, err, "Config.MinReplicas needs a *redis.Client or *redis.ClusterClient, not a")
 }

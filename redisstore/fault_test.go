@@ -15,23 +15,28 @@ import (
 	"github.com/seed-5bb5eb37/idem/redisstore"
 )
 
-// Each of these is carried out by the server, and its reply is lost, so go-redis sends it again.
-func TestWhoComesTwiceIsRecognised(t *testing.T) {
+// losing returns two stores that share records, and what loses the reply to the first script that the first one has run.
+func losing(t *testing.T) (s, other *redisstore.Store, lose func(*testing.T, func())) {
+	t.Helper()
 	server, direct := start(t)
 	proxy := proxied(t, server.Addr)
 	c, dials := dialed(t, proxy.Addr())
 	p := prefix()
-	s, other := open(t, c, redisstore.Config{Prefix: p}), open(t, direct, redisstore.Config{Prefix: p})
+	s, other = open(t, c, redisstore.Config{Prefix: p}), open(t, direct, redisstore.Config{Prefix: p})
 	// The scripts are known, so what is sent is short and comes in one piece.
 	everything(t, s, "known", func(string) {})
-	lose := func(t *testing.T, do func()) {
+	return s, other, func(t *testing.T, do func()) {
 		t.Helper()
 		before := dials.Load()
 		proxy.DropRepliesTo(p, 1)
 		do()
 		require.Greater(t, dials.Load(), before, "the connection was cut")
 	}
+}
 
+// Each of these is carried out by the server, and its reply is lost, so go-redis sends it again.
+func TestWhoComesTwiceIsRecognised(t *testing.T) {
+	s, other, lose := losing(t)
 	t.Run("begin is fresh", func(t *testing.T) {
 		var claim idem.Claim
 		lose(t, func() { claim = fresh(t, s, request("begin")) })
@@ -59,6 +64,31 @@ func TestWhoComesTwiceIsRecognised(t *testing.T) {
 	})
 }
 
+func TestOperatorWhoComesTwiceIsRecognised(t *testing.T) {
+	s, other, lose := losing(t)
+	t.Run("resolve is recorded", func(t *testing.T) {
+		for key, ttl := range map[string]time.Duration{"resolve": 0, "resolve for a short time": 30 * time.Second} {
+			fresh(t, other, request(key))
+			resp := text("resolved")
+			resp.TTL = ttl
+			lose(t, func() { require.NoError(t, s.Resolve(t.Context(), "s", key, resp)) })
+			require.Equal(t, "resolved", string(expect(t, other, idem.Replay, request(key)).Response.Body))
+			require.ErrorIs(t, s.Resolve(t.Context(), "s", key, resp), idem.ErrNoClaim, "another call")
+		}
+	})
+	t.Run("forget found something", func(t *testing.T) {
+		fresh(t, other, request("forget"))
+		for _, want := range []bool{true, false} { // and another call does not
+			lose(t, func() {
+				found, err := s.Forget(t.Context(), "s", "forget")
+				require.NoError(t, err)
+				require.Equal(t, want, found)
+			})
+		}
+		fresh(t, other, request("forget"))
+	})
+}
+
 // Some clients do not send again what may write, and some are told not to.
 func TestReplyLostToAClientThatDoesNotTryAgain(t *testing.T) {
 	server, direct := start(t)
@@ -66,7 +96,7 @@ func TestReplyLostToAClientThatDoesNotTryAgain(t *testing.T) {
 	p := prefix()
 	other := open(t, direct, redisstore.Config{Prefix: p})
 	s := open(t, client(t, &redis.Options{Addr: proxy.Addr(), MaxRetries: -1}), redisstore.Config{Prefix: p})
-	fresh(t, s, request("known"))
+	everything(t, s, "known", func(string) {}) // or the server would ask for the scripts instead
 	proxy.DropRepliesTo(p, 1)
 	claim := fresh(t, s, request("k"))
 	expect(t, other, idem.InProgress, request("k"))
@@ -75,6 +105,13 @@ func TestReplyLostToAClientThatDoesNotTryAgain(t *testing.T) {
 	proxy.DropRepliesTo(p, 1)
 	require.NoError(t, s.Complete(t.Context(), claim, text("done")))
 	require.Equal(t, "done", string(expect(t, other, idem.Replay, request("k")).Response.Body))
+	proxy.DropRepliesTo(p, 1)
+	found, err := s.Forget(t.Context(), "s", "k")
+	require.NoError(t, err)
+	require.True(t, found)
+	fresh(t, other, request("k"))
+	proxy.DropRepliesTo(p, 1)
+	require.NoError(t, s.Resolve(t.Context(), "s", "k", text("resolved")))
 }
 
 func TestClaimThatNobodyHeardOfIsGivenUp(t *testing.T) {

@@ -6,7 +6,6 @@ require (
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/seed-5bb5eb37/idem v0.0.0
 	github.com/stretchr/testify v1.12.1
-	golang.org/x/sync v0.20.0
 )
 
 require (

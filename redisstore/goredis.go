@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/seed-5bb5eb37/idem/internal/heed"
 )
@@ -42,8 +41,6 @@ func heeds(client redis.UniversalClient) bool {
 	case *redis.Client:
 		return client.Options().ContextTimeoutEnabled
 	case *redis.ClusterClient:
-		return client.Options().ContextTimeoutEnabled
-	case *redis.Ring:
 		return client.Options().ContextTimeoutEnabled
 	default:
 		return false
@@ -138,10 +135,8 @@ func (g goRedis) node(ctx context.Context, key string) (*redis.Client, error) {
 		return client, nil
 	case *redis.ClusterClient:
 		return client.MasterForKey(ctx, key)
-	case *redis.Ring:
-		return client.GetShardClientForKey(key)
 	default:
-		return nil, fmt.Errorf("redisstore: Config.MinReplicas needs a *redis.Client, *redis.ClusterClient or *redis.Ring, not a %T", client)
+		return nil, fmt.Errorf("redisstore: Config.MinReplicas needs a *redis.Client or *redis.ClusterClient, not a %T", client)
 	}
 }
 
@@ -164,22 +159,10 @@ func (g goRedis) Info(ctx context.Context) (string, error) {
 	return g.client.Info(ctx, "memory").Result()
 }
 
-// Subscribe implements [Adapter]. The servers of a Ring know nothing of each other, so each is listened to.
+// Subscribe implements [Adapter]. It reads until ctx is done or the line is lost, and does not use the channel that
+// go-redis offers, which drops what is not read quickly, and connects again without saying so.
 func (g goRedis) Subscribe(ctx context.Context, channel string, ready func(), message func(string)) error {
-	ring, ok := g.client.(*redis.Ring)
-	if !ok {
-		return receive(ctx, g.client.Subscribe(ctx, channel), ready, message)
-	}
-	all, ctx := errgroup.WithContext(ctx)
-	for _, shard := range ring.GetShardClients() {
-		all.Go(func() error { return receive(ctx, shard.Subscribe(ctx, channel), ready, message) })
-	}
-	return all.Wait()
-}
-
-// receive reads until ctx is done or the line is lost. It does not use the channel that go-redis offers, which
-// drops what is not read quickly, and connects again without saying so.
-func receive(ctx context.Context, sub *redis.PubSub, ready func(), message func(string)) error {
+	sub := g.client.Subscribe(ctx, channel)
 	stop := context.AfterFunc(ctx, func() { _ = sub.Close() }) // it ends a read that ctx does not
 	defer func() {
 		stop()

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 
 	"github.com/seed-5bb5eb37/idem"
 )
@@ -30,7 +31,7 @@ func (s *Store) Forget(ctx context.Context, scope, key string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	text, err := s.call(ctx, forget, name, s.gone.packed)
+	text, err := s.call(ctx, forget, name, s.gone.operator(rand.Uint64()))
 	if err != nil {
 		return false, err
 	}
@@ -53,7 +54,7 @@ func (s *Store) Resolve(ctx context.Context, scope, key string, resp idem.Respon
 		return err
 	}
 	ttl := s.ttlOf(resp.TTL)
-	text, err := s.call(ctx, resolve, name, ttl.packed+string(ttl.done), packResponse(&resp))
+	text, err := s.call(ctx, resolve, name, ttl.operator(rand.Uint64(), ttl.done), packResponse(&resp))
 	if err != nil {
 		return err
 	}

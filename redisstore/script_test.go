@@ -121,8 +121,9 @@ func TestNoTimeOfDayIsSent(t *testing.T) {
 		require.NoError(t, err)
 		for _, args := range tap.take() {
 			args[4] = strings.Replace(args[4].(string), granted(claim), "token", 1)
-			if packed := args[4].(string); strings.HasSuffix(packed, string(claim.Fingerprint[:])) {
-				args[4] = packed[:32] + packed[40:] // but for the nonce of begin
+			packed := args[4].(string)
+			if strings.HasSuffix(packed, string(claim.Fingerprint[:])) || len(packed) == 40 {
+				args[4] = packed[:32] + packed[40:] // but for the nonce of begin or forget
 			}
 			runs[i] = append(runs[i], fmt.Sprintf("%q", args[4:]))
 		}
@@ -201,6 +202,61 @@ func TestSecondCompleteWritesAgain(t *testing.T) {
 	}, name(p, "k"))
 	require.ErrorIs(t, err, redis.TxFailedErr)
 	require.Equal(t, before, c.Get(t.Context(), name(p, "k")).Val())
+}
+
+// So do the scripts of an operator, when they come twice in one call.
+func TestWhatComesTwiceWritesAgain(t *testing.T) {
+	c, p := connect(t), prefix()
+	tap := &tap{}
+	c.AddHook(tap)
+	s := open(t, c, redisstore.Config{Prefix: p})
+	ways := map[string]func(key string){
+		"resolve": func(key string) { require.NoError(t, s.Resolve(t.Context(), "s", key, text("resolved"))) },
+		"forget": func(key string) {
+			found, err := s.Forget(t.Context(), "s", key)
+			require.NoError(t, err)
+			require.True(t, found)
+		},
+	}
+	for key, do := range ways {
+		fresh(t, s, request(key))
+		tap.take()
+		do(key)
+		sent := tap.take()
+		before := c.Get(t.Context(), name(p, key)).Val()
+		err := c.Watch(t.Context(), func(tx *redis.Tx) error {
+			require.Equal(t, "K", c.Do(t.Context(), sent[len(sent)-1]...).Val())
+			_, err := tx.TxPipelined(t.Context(), func(pipe redis.Pipeliner) error { return pipe.Ping(t.Context()).Err() })
+			return err
+		}, name(p, key))
+		require.ErrorIs(t, err, redis.TxFailedErr, key)
+		require.Equal(t, before, c.Get(t.Context(), name(p, key)).Val())
+	}
+}
+
+// A Begin that does not know what it was granted must not give up what an operator did.
+func TestOnlyAClaimHasTheNonceOfABegin(t *testing.T) {
+	c, p := connect(t), prefix()
+	tap := &tap{}
+	c.AddHook(tap)
+	s := open(t, c, redisstore.Config{Prefix: p})
+	require.NoError(t, s.Abandon(t.Context(), fresh(t, s, request("k"))))
+	sent := tap.take()
+	abandon := sent[len(sent)-1]
+	giveUp := func() any {
+		nonce := c.Get(t.Context(), name(p, "k")).Val()[1:9]
+		abandon[4] = abandon[4].(string)[:32] + "n" + nonce
+		return c.Do(t.Context(), abandon...).Val()
+	}
+	fresh(t, s, request("k"))
+	require.NoError(t, s.Resolve(t.Context(), "s", "k", text("resolved")))
+	require.Equal(t, "N", giveUp())
+	found, err := s.Forget(t.Context(), "s", "k")
+	require.NoError(t, err)
+	require.True(t, found)
+	require.Equal(t, "N", giveUp())
+	fresh(t, s, request("k"))
+	require.Equal(t, "K", giveUp())
 }
 
 // Nodes of a cluster grant tokens by their own clocks. What keeps them apart is the slot.

@@ -104,6 +104,17 @@ func TestTooFewReplicas(t *testing.T) {
 			expect(t, careless, idem.Replay, request("claimed"))
 		}
 	})
+	t.Run("resolve and forget say so once, for they are done", func(t *testing.T) {
+		fresh(t, careless, request("resolved"))
+		require.ErrorIs(t, s.Resolve(t.Context(), "s", "resolved", text("done")), redisstore.ErrReplicas)
+		require.ErrorIs(t, s.Resolve(t.Context(), "s", "resolved", text("done")), idem.ErrNoClaim)
+		expect(t, careless, idem.Replay, request("resolved"))
+		_, err := s.Forget(t.Context(), "s", "resolved")
+		require.ErrorIs(t, err, redisstore.ErrReplicas)
+		found, err := s.Forget(t.Context(), "s", "resolved")
+		require.NoError(t, err)
+		require.False(t, found)
+	})
 	t.Run("a replay needs none", func(t *testing.T) {
 		expect(t, s, idem.Replay, request("claimed"))
 	})

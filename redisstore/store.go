@@ -16,12 +16,15 @@ import (
 )
 
 // ErrReplicas: fewer replicas than Config.MinReplicas have the write. From Begin, which has given the claim up
-// again, and from Complete, Extend and Resolve, whose result the primary has: calling them again is safe.
+// again, and from all others that write, whose result the primary has. Calling Complete or Extend again is safe, and
+// waits for the replicas again. Resolve and Forget find what they did the first time: [idem.ErrNoClaim], and false.
 var ErrReplicas = errors.New("redisstore: too few replicas")
 
 var (
 	errNilContext = errors.New("redisstore: nil context")
 	errNilClient  = errors.New("redisstore: nil client")
+	errRing       = errors.New("redisstore: a *redis.Ring moves keys to another server when its own client misses some heartbeats, " +
+		"so two callers would own one key; use a *redis.ClusterClient, or one store for each server")
 )
 
 // A Store is an [idem.Store] and an [idem.Inspector] whose records are on a Redis server. It must be made by
@@ -34,6 +37,7 @@ type Store struct {
 	ttl     span          // the default
 	gone    span          // of a record that is to count no more
 	keys    string        // what the names of all records begin with
+	bound   time.Duration // of a call that settles a claim; only tests change it
 
 	closed atomic.Bool
 	room   *waitroom.Room[string]
@@ -46,12 +50,18 @@ var (
 	_ idem.Inspector = (*Store)(nil)
 )
 
-// New returns a store on the servers of a go-redis client: a [redis.Client], with Sentinel or without, a
-// [redis.ClusterClient] or a [redis.Ring]. It sends nothing yet, and fails only when cfg is out of range; the
-// error names the field. The client stays the caller's, who closes it after the store.
+// New returns a store on the servers of a go-redis client: a [redis.Client], with Sentinel or without, or a
+// [redis.ClusterClient]. It sends nothing yet. The client stays the caller's, who closes it after the store.
+//
+// The error names the field of cfg that is out of range. A [redis.Ring] is refused: each process that cannot reach a
+// server for a moment moves its keys to another one, where they are free, while others still use the first. Who has
+// several servers uses a cluster, or makes a store for each and chooses by key, the same one in all processes.
 func New(client redis.UniversalClient, cfg Config) (*Store, error) {
 	if client == nil {
 		return nil, errNilClient
+	}
+	if _, ok := client.(*redis.Ring); ok {
+		return nil, errRing
 	}
 	return NewWith(newGoRedis(client), cfg)
 }
@@ -68,6 +78,7 @@ func NewWith(adapter Adapter, cfg Config) (*Store, error) {
 		adapter: adapter,
 		cfg:     cfg,
 		keys:    cfg.Prefix + ":",
+		bound:   settleTimeout,
 		room: waitroom.New[string](waitroom.Config{
 			MaxWaiters:       cfg.MaxWaiters,
 			MaxWaitersPerKey: cfg.MaxWaitersPerKey,

@@ -66,7 +66,7 @@ const (
 // subscribed yet or no more, is made good by looking at all keys as soon as it is.
 func (s *Store) listen(ctx context.Context) {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		var subscribed atomic.Bool // the servers of a Ring say so at the same time
+		var subscribed atomic.Bool // an adapter may say so in a goroutine of its own
 		ready := func() {
 			subscribed.Store(true)
 			s.room.HintAll()

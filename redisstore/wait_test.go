@@ -149,37 +149,6 @@ func TestHintReachesAnotherProcess(t *testing.T) {
 	}
 }
 
-// The servers of a Ring know nothing of each other.
-func TestHintFromEachServerOfARing(t *testing.T) {
-	first, a := start(t)
-	second, b := start(t)
-	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": first.Addr, "b": second.Addr}})
-	t.Cleanup(func() { require.NoError(t, ring.Close()) })
-	cfg := redisstore.Config{Prefix: prefix()}
-	s := open(t, ring, cfg)
-	for _, c := range []*redis.Client{a, b} {
-		owner := open(t, c, cfg)
-		quickest := time.Hour
-		for i := range 50 {
-			key := strconv.Itoa(i)
-			// Only keys that the ring has on this server.
-			shard, err := ring.GetShardClientForKey(name(cfg.Prefix, key))
-			require.NoError(t, err)
-			if shard.Options().Addr != c.Options().Addr {
-				continue
-			}
-			claim := fresh(t, owner, request(key))
-			waits := begin(t.Context(), s, waiting(request(key)))
-			subscribed(t, c, cfg.Prefix, 1)
-			registered(t, c, name(cfg.Prefix, key), 1)
-			from := time.Now()
-			require.NoError(t, owner.Complete(t.Context(), claim, text("done")))
-			quickest = min(quickest, receive(t, waits).at.Sub(from))
-		}
-		require.Less(t, quickest, 500*time.Millisecond)
-	}
-}
-
 func TestInstancesThatWaitAreBounded(t *testing.T) {
 	c, p := connect(t), prefix()
 	s := open(t, c, redisstore.Config{Prefix: p})

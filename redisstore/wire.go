@@ -81,6 +81,12 @@ func (s *span) abandon(kind byte, tokenOrNonce uint64) string {
 	return string(binary.BigEndian.AppendUint64(append(b, kind), tokenOrNonce))
 }
 
+// operator is for who has no token: by the nonce a script knows a call that comes twice from a second call.
+func (s *span) operator(nonce uint64, state ...byte) string {
+	b := append(make([]byte, 0, spanSize+1+8), s.packed...)
+	return string(binary.BigEndian.AppendUint64(append(b, state...), nonce))
+}
+
 // A response is kept as status (4 bytes), flags (1), length of the header (4), header, body. Servers don't look
 // into it.
 const (

@@ -6,10 +6,11 @@
 -- Returns  'K' the claim holds the key no more; 'L' the claim is lost; 'N' there is no claim with the nonce.
 local m, kind = redis.call('GET', key), string.sub(ARGV[1], 33, 33)
 if m then
-	local at = kind == 't' and 26 or 2
-	if string.sub(m, at, at + 7) == string.sub(ARGV[1], 34) then
-		if string.sub(m, 1, 1) == 'c' then
-			free(m)
+	local at, claimed = kind == 't' and 26 or 2, string.sub(m, 1, 1) == 'c'
+	-- The nonce of what is no claim is not that of a Begin.
+	if string.sub(m, at, at + 7) == string.sub(ARGV[1], 34) and (claimed or kind == 't') then
+		if claimed then
+			free(m, NOBODY)
 		end
 		return 'K'
 	end

@@ -1,5 +1,5 @@
 -- What scripts share that change a record for its owner or an operator.
--- NOBODY is the nonce of what no Begin may take for its own claim.
+-- NOBODY is the nonce of what no call that comes twice may take for its own doing.
 local NOBODY = '\0\0\0\0\0\0\0\0'
 
 -- held tells whether the key is taken: by a response, or by a claim whose lease runs or that leaves it unknown.
@@ -38,8 +38,13 @@ local function wake(channels)
 	end
 end
 
+-- again writes m, which is the record already, so that a WAIT that follows waits for it.
+local function again(m)
+	redis.call('SET', key, m, 'KEEPTTL')
+end
+
 -- free leaves nothing but who may still come back, and the tokens.
-local function free(m)
-	put('f' .. NOBODY .. string.sub(m, 10, 49) .. NOBODY)
+local function free(m, nonce)
+	put('f' .. nonce .. string.sub(m, 10, 49) .. NOBODY)
 	wake(waiting(m))
 end

@@ -1,14 +1,17 @@
 -- resolve records a response in the owner's stead, under a token of its own.
 --
--- ARGV  1 and from byte 33 on 'd' or 'e' for the state; 2 the response
+-- ARGV  1 and from byte 33 on 'd' or 'e' for the state, and a nonce; 2 the response
 --
--- Returns  'K' recorded; 'N' nothing is in progress or unknown.
-local m = redis.call('GET', key)
+-- Returns  'K' recorded, by this nonce perhaps for the second time; 'N' nothing is in progress or unknown.
+local m, head = redis.call('GET', key), string.sub(ARGV[1], 33)
+if m and string.sub(m, 1, 9) == head then
+	again(m)
+	return 'K'
+end
 if not m or string.sub(m, 1, 1) ~= 'c' or not held(m) then
 	return 'N'
 end
 local token = math.max(now, struct.unpack('>I8', m, 34) + 1)
-local head = string.sub(ARGV[1], 33) .. NOBODY .. string.sub(m, 10, 25)
-put(head .. struct.pack('>I8I8I8I8', token, token, now, now + long) .. ARGV[2])
+put(head .. string.sub(m, 10, 25) .. struct.pack('>I8I8I8I8', token, token, now, now + long) .. ARGV[2])
 wake(waiting(m))
 return 'K'

@@ -144,6 +144,31 @@ func TestDeadLine(t *testing.T) {
 	expect(t, s, idem.Replay, request("claimed"))
 }
 
+// A single connection is made for the call, or one that was made earlier, and has no other deadline than the client's.
+func TestDeadLineOfASingleConnection(t *testing.T) {
+	t.Parallel()
+	_, proxy := start(t)
+	s := open(t, client(t, "redis://"+proxy.Addr()), redisstore.Config{MinReplicas: 1, ReplicaTimeout: time.Millisecond})
+	_, err := s.Begin(t.Context(), request("known")) // on a connection that is then idle
+	require.ErrorIs(t, err, redisstore.ErrReplicas)
+	proxy.BlackHole(true)
+	cause := errors.New("out of patience")
+	for i := range 3 {
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 100*time.Millisecond, cause)
+		from := time.Now()
+		_, err := s.Begin(ctx, request(fmt.Sprint("k", i)))
+		cancel()
+		require.ErrorIs(t, err, cause)
+		require.Less(t, time.Since(from), 2*time.Second)
+	}
+	proxy.BlackHole(false)
+	proxy.Cut()
+	eventually(t, func() bool {
+		_, err := s.Begin(t.Context(), request("after"))
+		return errors.Is(err, redisstore.ErrReplicas)
+	}, "it connects again")
+}
+
 // An overheard client notes whether a call on its connections, which others share, has a deadline.
 type overheard struct {
 	rueidis.Client
