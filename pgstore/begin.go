@@ -88,20 +88,28 @@ func (s *Store) wait(ctx context.Context, req *idem.Request) (idem.Outcome, erro
 	return out, err
 }
 
-// begin asks until it is told. It answers as Begin without Wait does.
+// begin asks until it is told. It answers as Begin without Wait does. When it fails, nobody may use the nonce again: a
+// claim that was made without being heard of is given up by it.
 func (s *Store) begin(ctx context.Context, req *idem.Request, nonce int64) (idem.Outcome, error) {
 	args := s.beginArgs(req, nonce)
 	var tries retrier
+	unheard := false
 	for {
-		out, err := s.ask(ctx, req, args)
-		switch {
-		case err == nil:
+		out, doubt, err := s.ask(ctx, req, nonce, args)
+		if err == nil {
 			return out, nil
-		case errors.Is(err, errBusy):
-			if !tries.conflict(ctx) {
-				return idem.Outcome{}, failed(ctx, err)
+		}
+		unheard = unheard || doubt
+		again := false
+		if errors.Is(err, errBusy) {
+			again = tries.conflict(ctx)
+		} else {
+			again = tries.again(ctx, err)
+		}
+		if !again {
+			if unheard {
+				s.undo(ctx, req.Scope, req.Key, nonce)
 			}
-		case !tries.again(ctx, err):
 			return idem.Outcome{}, failed(ctx, err)
 		}
 	}
@@ -115,25 +123,27 @@ func (s *Store) beginArgs(req *idem.Request, nonce int64) []any {
 }
 
 // ask runs Begin's statement once. When ctx ends meanwhile, it returns, but the statement goes on: to interrupt it
-// would break the connection, and leave open whether there is a claim now, which nobody knows of.
-func (s *Store) ask(ctx context.Context, req *idem.Request, args []any) (idem.Outcome, error) {
+// would break the connection, and leave open whether there is a claim now, which nobody knows of. That is open also when
+// the connection breaks by itself: then doubt is true, and the caller has to see to it.
+func (s *Store) ask(ctx context.Context, req *idem.Request, nonce int64, args []any) (out idem.Outcome, doubt bool, err error) {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
-		return idem.Outcome{}, err
+		return idem.Outcome{}, false, err // nothing was sent
 	}
 	a := &asking{conn: conn, done: make(chan error, 1)}
 	a.ctx, a.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	go func() { a.done <- a.run(s.queries.begin, args) }()
 	select {
 	case err := <-a.done:
-		return a.answer(err, req)
+		out, err = a.answer(err, req)
+		return out, inDoubt(err), err
 	case <-ctx.Done():
-		giveBack := func() { s.giveBack(a, req.Scope, req.Key) }
+		giveBack := func() { s.giveBack(a, req.Scope, req.Key, nonce) }
 		if !s.spawn(giveBack) {
 			a.cancel() // nobody waits for the rest any more
 			go giveBack()
 		}
-		return idem.Outcome{}, context.Cause(ctx)
+		return idem.Outcome{}, false, context.Cause(ctx)
 	}
 }
 
@@ -178,17 +188,21 @@ func (a *asking) answer(err error, req *idem.Request) (out idem.Outcome, _ error
 	return out, nil
 }
 
-// giveBack waits for a statement whose caller has left, and abandons what it claimed, so that the key is not stuck for
-// a lease. A statement that goes on for too long is interrupted; then the lease has to run out.
-func (s *Store) giveBack(a *asking, scope, key string) {
+// giveBack waits for a statement whose caller has left, and gives up what it claimed, so that the key is not stuck for
+// a lease. A statement that goes on for too long is interrupted, after which it is open whether it claimed anything.
+func (s *Store) giveBack(a *asking, scope, key string, nonce int64) {
 	timer := time.AfterFunc(graceTime, a.cancel)
 	defer timer.Stop()
 	out, err := a.answer(<-a.done, &idem.Request{})
+	if inDoubt(err) {
+		s.undo(a.ctx, scope, key, nonce)
+	}
 	if err != nil || out.State != idem.Fresh {
 		return
 	}
 	claim := idem.Claim{Scope: scope, Key: key, Token: out.Claim.Token}
-	if err := s.abandon(context.Background(), claim); err != nil {
+	err = s.abandon(context.Background(), claim)
+	if err != nil && !errors.Is(err, idem.ErrClaimLost) { // a lost one was undone by begin for the sake of an earlier try
 		s.cfg.Logger.Warn("pgstore: the claim of a caller that left stays until its lease runs out", "error", err)
 	}
 }

@@ -25,8 +25,8 @@ const (
 
 // Config configures a [Store]. The zero Config works.
 type Config struct {
-	// Schema is the database schema that holds the records: a name as it is, without quotes, of at most 63 bytes.
-	// Stores of one schema share their records. Empty means "idem".
+	// Schema is the database schema that holds the records: a name as it is, without quotes, of at most 63 bytes of
+	// UTF-8, without NUL, line breaks and $$. Stores of one schema share their records. Empty means "idem".
 	Schema string
 
 	// TTL is how long a response is replayed unless it says otherwise itself. Zero means 24 hours.
@@ -97,15 +97,16 @@ func (c *Config) validate() error {
 	return err
 }
 
-// schemaName checks the name of a schema. Postgres would cut a name that is too long, and two schemas be one.
+// schemaName checks the name of a schema. Postgres would cut a name that is too long, and two schemas be one. Quoted, a name
+// may be anything, but migrations have it in comments, which end with the line, and in functions, which end at $$.
 func schemaName(name string) (string, error) {
 	switch {
 	case name == "":
 		return DefaultSchema, nil
 	case len(name) > maxName:
 		return "", fmt.Errorf("pgstore: schema name of %d bytes, want at most %d", len(name), maxName)
-	case strings.ToValidUTF8(name, "") != name, strings.ContainsRune(name, 0):
-		return "", fmt.Errorf("pgstore: schema name %q, want UTF-8 without NUL", name)
+	case strings.ToValidUTF8(name, "") != name, strings.ContainsAny(name, "\x00\r\n"), strings.Contains(name, "$$"):
+		return "", fmt.Errorf("pgstore: schema name %q, want UTF-8 without NUL, line breaks and $$", name)
 	}
 	return name, nil
 }

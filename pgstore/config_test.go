@@ -15,22 +15,27 @@ import (
 func TestNewRefusesABadConfig(t *testing.T) {
 	pool := newPool(t, databaseURL)
 	for want, cfg := range map[string]pgstore.Config{
-		"Config.TTL is -1ns, want more than zero":             {TTL: -1},
-		"Config.Lease is -1s, want more than zero":            {Lease: -time.Second},
-		"Config.OnLeaseExpiry is 2, want TakeOver or Hold":    {OnLeaseExpiry: idem.Hold + 1},
-		"Config.MaxKeyBytes is 326, want 1 to 325":            {MaxKeyBytes: 326},
-		"Config.MaxResponseBytes is -1, want 1 to 536870912":  {MaxResponseBytes: -1},
-		"Config.MaxWaiters is -1, want 1 to 2147483647":       {MaxWaiters: -1},
-		"Config.MaxWaitersPerKey is -2, want 1 to 2147483647": {MaxWaitersPerKey: -2},
-		"schema name of 64 bytes, want at most 63":            {Schema: strings.Repeat("s", 64)},
-		`schema name "a\x00b", want UTF-8 without NUL`:        {Schema: "a\x00b"},
-		`schema name "\xff", want UTF-8 without NUL`:          {Schema: "\xff"},
+		"Config.TTL is -1ns, want more than zero":                          {TTL: -1},
+		"Config.Lease is -1s, want more than zero":                         {Lease: -time.Second},
+		"Config.OnLeaseExpiry is 2, want TakeOver or Hold":                 {OnLeaseExpiry: idem.Hold + 1},
+		"Config.MaxKeyBytes is 326, want 1 to 325":                         {MaxKeyBytes: 326},
+		"Config.MaxResponseBytes is -1, want 1 to 536870912":               {MaxResponseBytes: -1},
+		"Config.MaxWaiters is -1, want 1 to 2147483647":                    {MaxWaiters: -1},
+		"Config.MaxWaitersPerKey is -2, want 1 to 2147483647":              {MaxWaitersPerKey: -2},
+		"schema name of 64 bytes, want at most 63":                         {Schema: strings.Repeat("s", 64)},
+		`schema name "a\x00b", want UTF-8 without NUL, line breaks and $$`: {Schema: "a\x00b"},
+		`schema name "\xff", want UTF-8 without NUL, line breaks and $$`:   {Schema: "\xff"},
+		`schema name "a\nb", want UTF-8 without NUL, line breaks and $$`:   {Schema: "a\nb"},
+		`schema name "a\rb", want UTF-8 without NUL, line breaks and $$`:   {Schema: "a\rb"},
+		`schema name "a$$b", want UTF-8 without NUL, line breaks and $$`:   {Schema: "a$$b"},
 	} {
 		store, err := pgstore.New(pool, cfg)
 		require.EqualError(t, err, "pgstore: "+want)
 		require.Nil(t, store)
 	}
-	_, err := pgstore.New(nil, pgstore.Config{})
+	err := pgstore.Migrate(t.Context(), pool, "a$$b")
+	require.EqualError(t, err, `pgstore: schema name "a$$b", want UTF-8 without NUL, line breaks and $$`)
+	_, err = pgstore.New(nil, pgstore.Config{})
 	require.EqualError(t, err, "pgstore: nil pool")
 }
 

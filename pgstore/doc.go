@@ -14,7 +14,8 @@
 // An effect in another system can happen and its record be lost: the process may die in between. An effect in the same
 // database cannot, if both are committed together: [Store.CompleteTx] records the response in the transaction that
 // has the effect. When the claim was lost meanwhile, it returns [idem.ErrClaimLost] and the transaction is rolled back.
-// Inside [idem.Do] that is all there is to it; the Complete that follows finds the response recorded.
+// Inside [idem.Do] that is all there is to it; the Complete that follows finds the response recorded. A response that is
+// too large to keep is recorded cut, and is no reason to roll back.
 //
 // When all effects are in this database, [Store.BeginTx] puts the claim into that transaction as well. That is one
 // commit instead of two, but rivals wait for the transaction to end rather than being told that it runs.

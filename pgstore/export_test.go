@@ -22,3 +22,16 @@ func (s *Store) Listening() bool { return s.hints.present.Load() != forever }
 
 // CleanSQL is the statement of one batch of Clean.
 func (s *Store) CleanSQL() string { return s.queries.clean }
+
+// Undo gives up, in the background, what a Begin was granted that had the nonce.
+func (s *Store) Undo(ctx context.Context, nonce int64, scope, key string) (started bool) {
+	return s.undo(ctx, scope, key, nonce)
+}
+
+// TryUndo is one try of that.
+func (s *Store) TryUndo(ctx context.Context, nonce int64, scope, key string) error {
+	return s.tryUndo(ctx, scope, key, nonce)
+}
+
+// Undoing returns how many goroutines give up claims.
+func (s *Store) Undoing() int { return len(s.undoing) }

@@ -53,7 +53,9 @@ func TestMigrateByManyAtOnce(t *testing.T) {
 
 func TestSchemaNamesAreQuoted(t *testing.T) {
 	pool := newPool(t, databaseURL)
-	for _, prefix := range []string{`Quo"te'd`, "über; DROP TABLE x --", "{{schema}}", "$1", `back\slash`, "public.x"} {
+	for _, prefix := range []string{
+		`Quo"te'd`, "über; DROP TABLE x --", "{{schema}}", "$1", "$", "a$b$", "$a$", "tab\t\v\f\u2028", "/* ", `back\slash`, "public.x",
+	} {
 		name := newSchema(t, pool, prefix)
 		require.NoError(t, pgstore.Migrate(t.Context(), pool, name), name)
 		works(t, pool, name)

@@ -22,7 +22,8 @@ type Store struct {
 	pool    *pgxpool.Pool
 	queries queries
 	room    *waitroom.Room[idem.Outcome]
-	hints   *hints // nil with PollOnly
+	hints   *hints        // nil with PollOnly
+	undoing chan struct{} // has one for each goroutine of undo
 
 	// ctx ends when the store is closed, for what runs in the background.
 	ctx  context.Context //nolint:containedctx // it is the store's own, see above
@@ -49,7 +50,7 @@ func New(pool *pgxpool.Pool, cfg Config) (*Store, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	s := &Store{cfg: cfg, pool: pool, queries: newQueries(cfg.Schema)}
+	s := &Store{cfg: cfg, pool: pool, queries: newQueries(cfg.Schema), undoing: make(chan struct{}, maxUndoing)}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.room = waitroom.New[idem.Outcome](waitroom.Config{
 		MaxWaiters: cfg.MaxWaiters, MaxWaitersPerKey: cfg.MaxWaitersPerKey, Fallback: s.pause,

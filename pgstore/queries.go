@@ -15,15 +15,15 @@ var files embed.FS
 
 // queries are the statements of one store, with the name of its schema filled in.
 type queries struct {
-	begin, complete, restore, abandon, extend, lookup, forget, resolve, clean string
+	begin, complete, restore, abandon, undo, extend, lookup, forget, resolve, clean string
 }
 
 func newQueries(schema string) queries {
 	read := func(name string) string { return withoutComments(mustRender("sql/"+name+".sql", schema)) }
 	return queries{
 		begin: read("begin"), complete: read("complete"), restore: read("restore"), abandon: read("abandon"),
-		extend: read("extend"), lookup: read("lookup"), forget: read("forget"), resolve: read("resolve"),
-		clean: read("clean"),
+		undo: read("undo"), extend: read("extend"), lookup: read("lookup"), forget: read("forget"),
+		resolve: read("resolve"), clean: read("clean"),
 	}
 }
 

@@ -56,13 +56,15 @@ func askTx(ctx context.Context, tx pgx.Tx, query string, args []any, req *idem.R
 // [idem.ErrClaimLost] and has to roll back, which undoes what it wrote. tx can be used after that error, too; after
 // one of the server's it cannot.
 //
+// A response that is too large is recorded without its body, and that is no error here, unlike Complete's
+// [idem.ErrTruncated]: the operation ran, and an error would have its effects rolled back. Replays of it are Truncated.
+//
 // From CompleteTx until tx ends, whoever would take the key over blocks, so let Commit come soon.
 func (s *Store) CompleteTx(ctx context.Context, tx pgx.Tx, c idem.Claim, resp idem.Response) error {
 	if err := s.checkClaim(ctx, &c); err != nil {
 		return err
 	}
-	tooLarge, err := s.checkResponse(&resp)
-	if err != nil {
+	if _, err := s.checkResponse(&resp); err != nil { // what is too large is cut
 		return err
 	}
 	if err := s.settleTx(ctx, tx, &c, s.completion(&c, &resp)); err != nil {
@@ -73,7 +75,7 @@ func (s *Store) CompleteTx(ctx context.Context, tx pgx.Tx, c idem.Claim, resp id
 			return failed(ctx, err)
 		}
 	}
-	return tooLarge
+	return nil
 }
 
 // settleTx is settle within a transaction, which an error of the server's ends.

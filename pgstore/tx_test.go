@@ -144,10 +144,48 @@ func TestCompleteTx(t *testing.T) {
 		req := request()
 		c := claim(t, store, req)
 		tx := s.begin()
-		require.ErrorIs(t, store.CompleteTx(t.Context(), tx, c, text("eleven bytes")), idem.ErrTruncated)
+		require.NoError(t, store.CompleteTx(t.Context(), tx, c, text("eleven bytes")), "or else the effects are rolled back")
 		require.NoError(t, tx.Commit(t.Context()))
-		require.True(t, begin(t, store, req, idem.Replay).Response.Truncated)
+		resp := begin(t, store, req, idem.Replay).Response
+		require.True(t, resp.Truncated)
+		require.Empty(t, resp.Body)
 	})
+}
+
+// Do records a response itself, too. It must make nothing of finding it recorded, whether all of it was kept or not.
+func TestCompleteTxInDo(t *testing.T) {
+	for _, test := range []struct {
+		name, body string
+		truncated  bool
+		duplicate  error
+	}{
+		{"all of it is kept", "ten bytes.", false, nil},
+		{"too large", "more than ten bytes", true, idem.ErrTruncated},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := newShop(t)
+			store := newStore(t, s.pool, pgstore.Config{MaxResponseBytes: 10})
+			req := request()
+			charge := func(ctx context.Context, c idem.Claim) (idem.Response, error) {
+				resp := text(test.body)
+				return resp, pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+					s.charge(tx, c)
+					return store.CompleteTx(ctx, tx, c, resp)
+				})
+			}
+			resp, err := idem.Do(t.Context(), store, req, charge)
+			require.NoError(t, err)
+			require.Equal(t, test.body, string(resp.Body), "the owner has all of it")
+			require.Equal(t, test.truncated, resp.Truncated)
+			for range 2 {
+				resp, err = idem.Do(t.Context(), store, req, charge)
+				require.ErrorIs(t, err, test.duplicate)
+				require.Equal(t, test.truncated, resp.Truncated)
+				require.Equal(t, 200, resp.Status)
+			}
+			s.charged(1, req.Key)
+		})
+	}
 }
 
 func TestBeginTx(t *testing.T) {
