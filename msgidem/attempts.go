@@ -11,7 +11,7 @@ const maxTracked = 1 << 16
 
 // attempts remembers of messages that were given back what the broker does not tell. It is for counting
 // only: a message that it forgot, since there were too many or the process was restarted, has the attempts
-// that the broker counts.
+// that the broker counts. So it is no reason to refuse one a run.
 type attempts struct {
 	tracked atomic.Int64 // how many there are, so that as long as there is none nobody locks
 	mu      sync.Mutex   // guards what follows

@@ -43,6 +43,7 @@ func TestStoreFailures(t *testing.T) {
 		rec, _ := r.record()
 		require.Equal(r, idem.InProgress, rec.State)
 		require.Zero(r, r.store.calls("abandon"))
+		require.EqualValues(r, r.store.calls("complete"), r.handler.Stats().StoreErrors, "the last one too")
 	})
 	bubble(t, "Complete hangs: each try has its time", func(r *rig) {
 		r.store.hook = func(ctx context.Context, op string, n int) error {
@@ -60,10 +61,12 @@ func TestStoreFailures(t *testing.T) {
 		r.store.hook = failing("complete", 1000, idem.ErrClosed)
 		require.ErrorIs(r, r.handle(message(1)).Err, idem.ErrClosed)
 		require.Equal(r, 1, r.store.calls("complete"))
+		require.EqualValues(r, 1, r.handler.Stats().StoreErrors)
 	})
 	bubble(t, "a record without its body is a record", func(r *rig) {
 		r.store.hook = failing("complete", 1, idem.ErrTruncated)
 		require.Equal(r, msgidem.Done, r.handle(message(1)).Result)
+		require.Zero(r, r.handler.Stats().StoreErrors)
 	})
 	bubble(t, "Abandon: the message is free when its lease ends", func(r *rig) {
 		r.store.hook = failing("abandon", 1, errDown)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -17,12 +18,20 @@ type Config struct {
 	// worker it does not: messages are handled and acknowledged in order. Zero means 16.
 	Workers int
 
-	// MaxAttempts is how often a message is tried. After that it is a dead letter. It should be below what
-	// the broker allows: a broker that gives up first does so without a word. Zero means 5.
+	// MaxAttempts is how often a message is tried. When an attempt fails and it was the last one, it is a dead
+	// letter. Deliveries that the broker counts are attempts as far as this process does not know better, so that
+	// a message that came to other processes before has at least one run, and is a dead letter when that fails.
+	// It should be below what the broker allows: a broker that gives up first does so without a word. Zero means 5.
 	MaxAttempts int
 
-	// Backoff returns how long a message waits after its attempt failed; attempt counts from 1. Nil means
-	// [DefaultBackoff].
+	// MaxDeliveries is the guard against messages that kill their process, whose runs nobody sees fail: one that the
+	// broker has delivered more often than that is a dead letter without another run. Deliveries that came to
+	// nothing in other processes count, as they do in an outage of the store: so it is to be far above MaxAttempts,
+	// and must not be below. A broker that does not count has no such guard. Zero means ten times MaxAttempts.
+	MaxDeliveries int
+
+	// Backoff returns how long a message waits after its attempt failed; attempt counts from 1. While the store is
+	// down it counts the deliveries to this process that came to nothing. Nil means [DefaultBackoff].
 	Backoff func(attempt int) time.Duration
 
 	// Lease is how long a claim lasts unless it is extended, which happens every third of it while the
@@ -46,10 +55,13 @@ type Config struct {
 	// [idem.FingerprintOf] the payload. See also [IDOnly].
 	Fingerprint func(Message) idem.Fingerprint
 
-	// DeadLetter takes a message that will never be handled. It is called under the claim, and before the
-	// failure is recorded and the broker is told: if it fails the message is given back, so nothing is
-	// lost, and when something fails after it the same letter comes again. Nil means that such a message
-	// is only logged, and what the broker itself does with it has to be enough.
+	// DeadLetter takes a message that will never be handled. It is called before the failure is recorded and the
+	// broker is told: if it fails the message is given back, so nothing is lost, and when something fails after it
+	// the same letter comes again. On the last delivery, which can't be given back, it is called again for as long
+	// as a lease, ten seconds at least; if it fails even then the message is lost. It is called under the claim when
+	// there is one: there is none for a mismatch, an unknown outcome, an ID that the store does not take, and a
+	// delivery that is a dead letter only for being the last. The broker gets its heartbeats meanwhile. Nil means
+	// that such a message is only logged, and what the broker itself does with it has to be enough.
 	DeadLetter func(ctx context.Context, l DeadLetter) error
 
 	// OnOutcome is told of every delivery after the broker was. It is called by the goroutine that handled
@@ -69,6 +81,10 @@ const (
 	defaultWait         = time.Second
 	defaultDrainTimeout = 30 * time.Second
 
+	// deliveriesPerAttempt is how many deliveries MaxDeliveries has by default for each of MaxAttempts: room for some
+	// restarts and outages.
+	deliveriesPerAttempt = 10
+
 	firstBackoff = time.Second
 	lastBackoff  = time.Minute
 )
@@ -81,6 +97,11 @@ func (c *Config) validate() error {
 	if c.MaxAttempts < 0 {
 		return fmt.Errorf("msgidem: Config.MaxAttempts is %d, want zero or more", c.MaxAttempts)
 	}
+	c.MaxAttempts = orDefault(c.MaxAttempts, defaultAttempts)
+	if c.MaxDeliveries != 0 && c.MaxDeliveries < c.MaxAttempts {
+		return fmt.Errorf("msgidem: Config.MaxDeliveries is %d, want zero, or MaxAttempts (%d) or more",
+			c.MaxDeliveries, c.MaxAttempts)
+	}
 	for _, f := range []struct {
 		name  string
 		value time.Duration
@@ -90,7 +111,7 @@ func (c *Config) validate() error {
 		}
 	}
 	c.Workers = orDefault(c.Workers, defaultWorkers)
-	c.MaxAttempts = orDefault(c.MaxAttempts, defaultAttempts)
+	c.MaxDeliveries = orDefault(c.MaxDeliveries, deliveriesPerAttempt*min(c.MaxAttempts, math.MaxInt/deliveriesPerAttempt))
 	c.Wait = orDefault(c.Wait, defaultWait)
 	c.DrainTimeout = orDefault(c.DrainTimeout, defaultDrainTimeout)
 	if c.Backoff == nil {

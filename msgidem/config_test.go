@@ -27,6 +27,8 @@ func TestNew(t *testing.T) {
 		{msgidem.Config{Workers: -1}, "Config.Workers is -1, want 0 to 65536"},
 		{msgidem.Config{Workers: 1 << 17}, "Config.Workers is 131072"},
 		{msgidem.Config{MaxAttempts: -1}, "Config.MaxAttempts is -1"},
+		{msgidem.Config{MaxDeliveries: -1}, "Config.MaxDeliveries is -1, want zero, or MaxAttempts (5) or more"},
+		{msgidem.Config{MaxAttempts: 3, MaxDeliveries: 2}, "Config.MaxDeliveries is 2, want zero, or MaxAttempts (3) or more"},
 		{msgidem.Config{Lease: -1}, "Config.Lease is -1ns"},
 		{msgidem.Config{TTL: -1}, "Config.TTL is -1ns"},
 		{msgidem.Config{DrainTimeout: -1}, "Config.DrainTimeout is -1ns"},

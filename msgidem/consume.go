@@ -12,9 +12,17 @@ import (
 // stuckAfter is how long Run waits for handlers whose contexts have ended.
 const stuckAfter = 5 * time.Second
 
+// leftDelay is how long a delivery is held that came to nothing although the broker will not bring it again: it did not
+// take the acknowledgement, or something panicked.
+const leftDelay = time.Second
+
 // Run handles what src delivers, Config.Workers messages at a time, until ctx ends or src does. Then it takes
-// no more and returns when what it has in hand is settled: handlers go on as if nothing had happened, for
-// Config.DrainTimeout at most; duplicates that wait are given back at once.
+// no more and returns when what it has in hand is settled.
+//
+// After the end of ctx, and after a failure of src, handlers go on as if nothing had happened for Config.DrainTimeout
+// at most; duplicates that wait are given back at once, and what is held for its next attempt is left. After [io.EOF]
+// nothing is cut short: handlers, duplicates that wait and deliveries that are held take the time that they need, until
+// ctx ends, and only then does Config.DrainTimeout begin.
 //
 // It returns nil after the end of ctx and after [io.EOF]; the error with which src failed; [ErrStuck] when
 // handlers did not heed the end of their contexts. Several sources may be run at a time.
@@ -103,18 +111,41 @@ func (c *consumer) work(ctx, take context.Context) {
 }
 
 // deliver handles one delivery. If the broker can't deliver it again it is kept in hand, and in its place, and handled
-// again.
+// again until it is settled, or the consumer stops.
 func (c *consumer) deliver(ctx, take context.Context, d Delivery, at *place) {
+	if !isKept(d) {
+		(&job{Handler: c.Handler, d: d, parent: ctx, stop: take, at: at}).handle()
+		return
+	}
 	for {
-		out := c.handle(ctx, take, d, at)
-		if out.Result != Retried || d.Can().Has(CanNak) {
-			return
+		// Without the place, which is not left before the broker has the acknowledgement: those who wait for a
+		// delivery would take it, and keep it from a message that is to be handled again.
+		j := &job{Handler: c.Handler, d: d, parent: ctx, stop: take}
+		j.apart()
+		if j.out.Result == Left && j.m.AckWait == 0 { // to a broker that does nothing about it
+			j.out.Result, j.out.Delay = Retried, leftDelay
 		}
-		j := &job{Handler: c.Handler, d: d, m: d.Message(), can: d.Can(), parent: ctx, stop: take}
-		if !j.hold(out.Delay) {
+		if j.out.Result != Retried || !j.hold(j.out.Delay) {
 			return
 		}
 	}
+}
+
+// isKept tells whether d stays in hand when it is not settled. One that can't even tell is left alone: handling it finds
+// out why.
+func isKept(d Delivery) (kept bool) {
+	defer func() { _ = recover() }()
+	return !d.Can().Has(CanNak)
+}
+
+// apart is handle in a goroutine of its own, for a delivery that must outlive it: a handler may end its goroutine.
+func (j *job) apart() {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		j.handle()
+	}()
+	<-done
 }
 
 // A place is the right of one worker to handle a message, of which there are fewer than workers. It is left when there

@@ -31,6 +31,15 @@
 // acknowledgement from a stale delivery, as JetStream does, it is the claim's token that decides. A dead letter is
 // recorded as a failure only when the hook has accepted it.
 //
+// A broker's count of deliveries says little of the message: what was sent ahead to a consumer that is stopped then, or
+// came in an outage, is counted as well. So a message is not refused a run for it, unless the count is above
+// Config.MaxDeliveries. A message that failed before in other processes is a dead letter after its next run that fails;
+// one that kills its process is one after MaxDeliveries.
+//
+// On the last delivery that a broker allows, whatever would be given back is a dead letter. It is not recorded and means
+// no more than that nobody is known to have done the message. Before that, one whose claim was lost waits for whoever has
+// it.
+//
 // # What is guaranteed
 //
 // A message that was recorded as done is never run again, for as long as the record lives: Config.TTL, which has to
@@ -45,8 +54,9 @@
 // # What a broker can't do
 //
 // Its [Capability] says so. Without CanNak (Kafka) a message that has to come again stays in hand: Run holds it, with
-// heartbeats, and handles it again. An adapter that calls [Handler.Handle] itself does the same with the
-// Delay of the [Outcome], or pauses the partition. Without CanTerm a dead letter is acknowledged. Without CanDelay
+// heartbeats, and handles it again, until the broker has taken what became of it; the same after a panic of an adapter
+// or a store. An adapter that calls [Handler.Handle] itself does the same with the Delay of the [Outcome], or pauses
+// the partition. Without CanTerm a dead letter is acknowledged. Without CanDelay
 // the delay is sat out. A broker that does not count deliveries has the failures of this process counted, for up to
 // 65 536 messages.
 package msgidem

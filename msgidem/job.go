@@ -21,9 +21,9 @@ type job struct {
 	m      Message
 	can    Capability
 	parent context.Context //nolint:containedctx // a job is the frame of one call, these are its arguments
-	stop   context.Context //nolint:containedctx // done when the consumer takes no more: waits end then
+	stop   context.Context //nolint:containedctx // done when the consumer takes no more: waits, and those only, end then
 
-	at     *place // nil for a caller of Handle
+	at     *place // to be left early; nil for a caller of Handle, and for what stays in hand
 	past   history
 	claim  idem.Claim      // zero when it is not held, or must not be touched any more
 	lease  time.Duration   // of claim, as granted
@@ -39,7 +39,7 @@ type job struct {
 // Handle takes one delivery through the whole contract: it runs the handler, or not, records that and tells the
 // broker. It returns when all that is done. The end of ctx ends a wait for another consumer and the context of
 // the handler, but neither the claim nor what settles the message: a success is recorded and acknowledged all
-// the same. If the cause of ctx is [ErrStopped] the attempt does not count.
+// the same. If the cause of ctx is [ErrStopped] the attempt does not count in this process.
 //
 // It does not panic, whatever the handler, the store or the broker does. A handler that calls [runtime.Goexit]
 // ends the calling goroutine after the message was given back; Run starts another one then.
@@ -47,35 +47,36 @@ func (h *Handler) Handle(ctx context.Context, d Delivery) Outcome {
 	if ctx == nil || d == nil {
 		return Outcome{Result: Left, Err: errors.New("msgidem: nil context or delivery")}
 	}
-	return h.handle(ctx, ctx, d, nil)
+	j := &job{Handler: h, d: d, parent: ctx, stop: ctx}
+	j.handle()
+	return j.out
 }
 
-// handle is Handle with a second context that ends waits, and those only, and with a place that it may leave early.
-func (h *Handler) handle(ctx, stop context.Context, d Delivery, at *place) (out Outcome) {
-	j := &job{Handler: h, d: d, parent: ctx, stop: stop, at: at}
-	j.ctx.Follow(ctx)
-	h.counters.deliveries.Add(1)
+// handle is Handle. What it did is in j.out afterwards, also when it ended its goroutine and did not return.
+func (j *job) handle() {
+	j.ctx.Follow(j.parent)
+	j.counters.deliveries.Add(1)
 	// Deferred, since it is for panics of adapters and stores, and for handlers that exit, as well.
 	defer func() {
 		if v := recover(); v != nil {
 			j.out.Err = j.panicked("delivery", v)
 		}
 		j.end()
-		out = j.out
 	}()
-	j.m, j.can = d.Message(), d.Can()
-	j.past, j.out.Attempt = h.attempts.of(&j.m)
+	j.m, j.can = j.d.Message(), j.d.Can()
+	j.past, j.out.Attempt = j.attempts.of(&j.m)
 	j.work()
-	return j.out
 }
 
-// fresh runs the handler under the claim that was granted, unless it is settled already that it must not run.
+// fresh runs the handler under the claim that was granted, unless it is settled already that it must not run. That
+// the broker has delivered the message often does not settle it: it counts what never came to a handler as well, since
+// the message waited with a process that was stopped, or the store was away.
 func (j *job) fresh() {
 	switch {
 	case j.past.doom != nil:
 		j.bury(j.past.doom)
 		return
-	case j.out.Attempt > j.cfg.MaxAttempts:
+	case j.m.Attempt-j.past.unrun > j.cfg.MaxDeliveries:
 		j.bury(fmt.Errorf("%w: the broker delivered the message %d times", ErrAttempts, j.m.Attempt))
 		return
 	}
@@ -156,13 +157,14 @@ func (j *job) work() {
 	}
 }
 
-// storeFailed gives a message back about which the store said nothing.
+// storeFailed gives a message back about which the store said nothing. It waits longer with each time, since in an outage
+// all processes use up deliveries, see Config.MaxDeliveries.
 func (j *job) storeFailed(err error) {
 	if j.parent.Err() == nil {
 		j.counters.storeErrors.Add(1)
 		err = fmt.Errorf("%w: %w", ErrStore, err)
 	}
-	j.giveBack(j.backoff(), err)
+	j.giveBack(j.backoffOf(max(j.out.Attempt, j.past.unrun+1)), err)
 }
 
 // untilFree is when a message that is in progress shall come again: a little after the lease, and not all that

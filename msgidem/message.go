@@ -24,7 +24,8 @@ type Message struct {
 	Attempt int
 
 	// Last says that the broker will not deliver the message again whatever it is told, since that is how
-	// it was configured. What would be given back goes to the dead letters then, so that it is not lost.
+	// it was configured. What would be given back goes to the dead letters then, so that it is not lost. If another
+	// consumer has the message, or its claim was lost, it waits for what becomes of the message before that.
 	Last bool
 
 	// AckWait is how long the broker waits for an acknowledgement or a heartbeat before it delivers the

@@ -30,7 +30,7 @@ var (
 	// ErrDeadLetter: the hook for dead letters failed, so that the message was given back.
 	ErrDeadLetter = errors.New("msgidem: dead letter not accepted")
 
-	// ErrAttempts: the message had all its attempts.
+	// ErrAttempts: the message had all its attempts, or all of its [Config.MaxDeliveries].
 	ErrAttempts = errors.New("msgidem: attempts used up")
 )
 
@@ -41,7 +41,9 @@ const (
 	// Done: the handler ran, that is recorded, and the broker has the acknowledgement.
 	Done Result = iota + 1
 
-	// Skipped: the message was done before; acknowledged without running anything.
+	// Skipped: the message was settled before, by another delivery; acknowledged without running anything, or
+	// terminated if what is recorded is a failure. Only a last delivery may have run, in vain: it lost its claim,
+	// and the message to whoever settled it.
 	Skipped
 
 	// Retried: the message is to be delivered again after [Outcome.Delay]. If the broker can nak it was
@@ -52,7 +54,8 @@ const (
 	DeadLettered
 
 	// Left: the broker was told nothing, or did not take it. It delivers the message again when it
-	// misses the acknowledgement.
+	// misses the acknowledgement. If it does not, because [Message.AckWait] is zero, and can't nak either, the
+	// caller of Handle has to handle the same delivery again.
 	Left
 )
 
@@ -85,20 +88,25 @@ type Outcome struct {
 	// Ran tells whether the handler was called.
 	Ran bool
 
-	// Attempt is the number of this attempt: deliveries that did not get as far as to the handler, because
-	// the message was in progress or the store was down, are not counted.
+	// Attempt is the number of this attempt: what the broker counts, less the deliveries to this process that
+	// did not get as far as to the handler, because the message was in progress or the store was down. Such
+	// deliveries to other processes are counted, as are those that waited in a process until it was stopped.
 	Attempt int
 
 	// Delay is how long the message shall wait, when Result is Retried.
 	Delay time.Duration
 
-	// Err is what stood in the way; nil when Result is Done or Skipped. It matches the handler's error,
+	// Err is what stood in the way. It is nil when Result is Done, and when it is Skipped unless what is recorded is
+	// a failure: then it is that, an [*idem.FailedError]. Otherwise it matches the handler's error,
 	// a [*PanicError] or one of ErrExited, ErrBroker, ErrStore, ErrDeadLetter, ErrAttempts,
 	// [idem.ErrClaimLost], [idem.ErrMismatch], [idem.ErrInProgress], [idem.ErrUnknown], [idem.ErrKey].
 	Err error
 }
 
-// A DeadLetter is a message that will never be handled.
+// A DeadLetter is a message that will never be handled, as far as its consumer knows. One that was made of the last
+// delivery, see [Message.Last], says less: that the broker has given the message up before it was known to be done. It
+// is not recorded as a failure, so that the message runs when it is published again. It may be done all the same: by a
+// handler whose success could not be recorded, or by another consumer that still had it in hand.
 type DeadLetter struct {
 	// Message is the message as it was delivered, with its payload.
 	Message Message

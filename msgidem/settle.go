@@ -91,9 +91,44 @@ func (j *job) giveBack(delay time.Duration, err error) {
 	j.retry(delay, err)
 }
 
-// leave is for a message that another consumer has claimed. It must not be acknowledged, and a broker that
-// delivers it again by itself need not be told anything.
+// leave is for a message whose claim is lost because of err.
 func (j *job) leave(err error) {
+	if j.m.Last {
+		j.follow(err)
+		return
+	}
+	j.yield(err)
+}
+
+// follow is leave on the last delivery, which nothing brings back. Whoever has the claim now may do the message, or
+// fail without having another delivery either; and if nobody has it, since it only ran out, nobody will do it. So this
+// delivery is a duplicate from now on, which waits for what becomes of the message.
+func (j *job) follow(err error) {
+	j.claim = idem.Claim{}
+	fp, failed := j.fingerprint()
+	var out idem.Outcome
+	if failed == nil {
+		if out, failed = j.begin(fp); failed != nil && j.parent.Err() == nil {
+			j.counters.storeErrors.Add(1)
+		}
+	}
+	switch {
+	case failed != nil:
+		err = fmt.Errorf("%w: %w", err, failed)
+	case out.State == idem.Replay:
+		j.out.State = out.State
+		j.replay(&out.Response)
+		return
+	case out.State == idem.Fresh: // not for another run: this one may have taken effect
+		j.claim = out.Claim
+		j.release()
+	}
+	j.giveBack(j.backoff(), err)
+}
+
+// yield is for a message that another consumer has claimed, or soon will. It must not be acknowledged, and a broker
+// that delivers it again by itself need not be told anything.
+func (j *job) yield(err error) {
 	j.claim = idem.Claim{}
 	j.excuse()
 	if j.m.AckWait > 0 {
@@ -123,12 +158,8 @@ func (j *job) retry(delay time.Duration, err error) {
 // bury makes a dead letter. The hook comes first and the record after it, so that a recorded failure means a
 // letter that was accepted, and a crash in between costs a second letter and not the only one.
 func (j *job) bury(reason error) {
-	if err := j.letter(reason); err != nil {
-		j.counters.hookErrors.Add(1)
-		if j.claim.Token != 0 {
-			// Not run again in this process; only the letter is tried again.
-			j.attempts.change(&j.m, func(h *history) { h.doom = reason })
-		}
+	if err := j.post(reason); err != nil {
+		j.doom(reason)
 		j.release()
 		j.nak(j.backoff(), fmt.Errorf("%w: %w: %w", ErrDeadLetter, err, reason))
 		return
@@ -139,29 +170,59 @@ func (j *job) bury(reason error) {
 		switch {
 		case errors.Is(err, idem.ErrClaimLost):
 			j.counters.claimsLost.Add(1)
-			j.leave(err)
+			j.yield(err) // on the last delivery too: there is a letter
 			return
 		case err != nil:
+			j.doom(reason)
 			j.claim = idem.Claim{}
 			j.nak(j.backoff(), fmt.Errorf("%w: failure not recorded: %w", ErrStore, err))
 			return
 		}
-		j.attempts.forget(&j.m)
+	}
+	if j.out.State != idem.Mismatch { // then the history is the other message's
+		j.attempts.forget(&j.m) // also when nothing is recorded: published again, it begins anew
 	}
 	j.term(DeadLettered, reason)
 }
 
-// letter gives the message to the hook for dead letters.
-func (j *job) letter(reason error) (err error) {
+// doom keeps a message that is run under the job's claim from being run again in this process: only its letter is tried
+// again.
+func (j *job) doom(reason error) {
+	if j.claim.Token != 0 {
+		j.attempts.change(&j.m, func(h *history) { h.doom = reason })
+	}
+}
+
+// post has the letter accepted, if it can. One that is not accepted on the last delivery is tried again for as long as a
+// lease, since no other delivery will try.
+func (j *job) post(reason error) error {
 	if j.cfg.DeadLetter == nil {
 		return nil
 	}
+	if j.claim.Token == 0 { // otherwise the broker is being told already
+		j.keep(0)
+		defer j.unkeep()
+	}
+	start := time.Now()
+	err := j.letter(reason)
+	if err == nil || !j.m.Last {
+		return err
+	}
+	never := func(error) bool { return false }
+	return patience.Retry(start, j.lease, never, func() error { return j.letter(reason) })
+}
+
+// letter gives the message to the hook for dead letters.
+func (j *job) letter(reason error) (err error) {
 	past, _ := j.attempts.of(&j.m)
 	ctx := settling(j.parent)
 	defer func() {
 		ctx.End(nil)
 		if v := recover(); v != nil {
 			err = j.panicked("dead letter", v)
+		}
+		if err != nil {
+			j.counters.hookErrors.Add(1)
 		}
 	}()
 	return j.cfg.DeadLetter(ctx, DeadLetter{Message: j.m, Reason: oneLine(reason), Err: reason, Attempts: past.failed})
@@ -176,10 +237,7 @@ func (j *job) complete(resp idem.Response) error {
 	if err == nil || isFinal(err) {
 		return err
 	}
-	return patience.Retry(start, j.lease, isFinal, func() error {
-		j.counters.storeErrors.Add(1) // for the try before
-		return j.completeOnce(settling(j.parent), resp)
-	})
+	return patience.Retry(start, j.lease, isFinal, func() error { return j.completeOnce(settling(j.parent), resp) })
 }
 
 func (j *job) completeOnce(ctx *lazyctx.Context, resp idem.Response) error {
@@ -187,6 +245,9 @@ func (j *job) completeOnce(ctx *lazyctx.Context, resp idem.Response) error {
 	err := j.store.Complete(ctx, j.claim, resp)
 	if errors.Is(err, idem.ErrTruncated) {
 		return nil // as good: that it ran is recorded
+	}
+	if err != nil && !errors.Is(err, idem.ErrClaimLost) {
+		j.counters.storeErrors.Add(1)
 	}
 	return err
 }
@@ -215,16 +276,19 @@ func (j *job) release() {
 	j.claim = idem.Claim{}
 }
 
-// backoff calls the function of the Config.
-func (j *job) backoff() (d time.Duration) {
+// backoff is how long the message waits after this attempt.
+func (j *job) backoff() time.Duration { return j.backoffOf(j.out.Attempt) }
+
+// backoffOf calls the function of the Config.
+func (j *job) backoffOf(attempt int) (d time.Duration) {
 	defer func() {
 		if v := recover(); v != nil {
 			j.counters.hookErrors.Add(1)
 			_ = j.panicked("backoff", v)
-			d = DefaultBackoff(j.out.Attempt)
+			d = DefaultBackoff(attempt)
 		}
 	}()
-	return max(j.cfg.Backoff(j.out.Attempt), 0)
+	return max(j.cfg.Backoff(attempt), 0)
 }
 
 // ack tells the broker that the message is done. Nothing runs any more meanwhile.

@@ -18,7 +18,10 @@ import (
 	"github.com/seed-5bb5eb37/idem/msgidem"
 )
 
-const soakSeed = 5
+const (
+	soakSeed     = 5
+	soakAttempts = 3 // Config.MaxAttempts: few, so that many messages have more deliveries than that
+)
 
 // faults decides, from a seed, what goes wrong.
 type faults struct {
@@ -37,6 +40,13 @@ func (f *faults) hit(what string, p float64) bool {
 	return true
 }
 
+// upTo returns a number of seconds below n, from the seed as well.
+func (f *faults) upTo(n int) time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return time.Duration(f.rand.IntN(n)) * time.Second
+}
+
 // A soak is what the messages of a TestHeavySoak do, and what came of it.
 type soak struct {
 	*testing.T
@@ -47,6 +57,7 @@ type soak struct {
 	effects map[string]int
 	excused map[string]int // times that a second effect, or a second run at a time, is the store's fault
 	running map[string]int
+	failed  map[string]int      // runs that did not return nil
 	letters map[string][]string // reasons, by ID and payload
 	runs    int
 }
@@ -56,10 +67,11 @@ func kind(id string) string { return strings.SplitN(id, "-", 2)[0] }
 
 func (s *soak) handle(ctx context.Context, m msgidem.Message, c idem.Claim) error {
 	s.enter(m.ID)
-	defer s.leave(m.ID)
+	good := false
+	defer func() { s.leave(m.ID, good) }()
 	switch {
 	case s.faults.hit("slow", 0.01):
-		time.Sleep(time.Duration(rand.N(40)) * time.Second) // past ack wait and lease
+		time.Sleep(s.faults.upTo(40)) // past ack wait and lease
 	case s.faults.hit("cautious", 0.01):
 		select {
 		case <-ctx.Done():
@@ -85,6 +97,7 @@ func (s *soak) handle(ctx context.Context, m msgidem.Message, c idem.Claim) erro
 		}
 	}
 	s.effects[m.ID]++
+	good = true
 	return nil
 }
 
@@ -98,10 +111,13 @@ func (s *soak) enter(id string) {
 	}
 }
 
-func (s *soak) leave(id string) {
+func (s *soak) leave(id string, good bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.running[id]--
+	if !good {
+		s.failed[id]++
+	}
 }
 
 func (s *soak) bury(_ context.Context, l msgidem.DeadLetter) error {
@@ -171,11 +187,11 @@ func (s *soak) excuse(id string) {
 func (s *soak) consume(m *market) {
 	for over := false; !over; {
 		h, err := msgidem.New(&frail{s.engine, s}, s.handle, msgidem.Config{
-			Workers: 32, MaxAttempts: 10, DrainTimeout: 2 * time.Second, DeadLetter: s.bury,
+			Workers: 32, MaxAttempts: soakAttempts, DrainTimeout: 2 * time.Second, DeadLetter: s.bury,
 			Backoff: func(int) time.Duration { return time.Second },
 		})
 		require.NoError(s, err)
-		ctx, cancel := context.WithTimeout(s.Context(), time.Duration(5+rand.N(30))*time.Second)
+		ctx, cancel := context.WithTimeout(s.Context(), 5*time.Second+s.faults.upTo(30))
 		err = h.Run(ctx, m)
 		if err != nil && !errors.Is(err, msgidem.ErrStuck) {
 			s.Errorf("Run: %v", err)
@@ -218,7 +234,7 @@ func TestHeavySoak(t *testing.T) {
 		defer func() { _ = engine.Close() }()
 		s := &soak{
 			T: t, engine: engine, faults: &faults{rand: rand.New(rand.NewPCG(soakSeed, 0)), hits: map[string]int{}},
-			effects: map[string]int{}, excused: map[string]int{}, running: map[string]int{}, letters: map[string][]string{},
+			effects: map[string]int{}, excused: map[string]int{}, running: map[string]int{}, failed: map[string]int{}, letters: map[string][]string{},
 		}
 		m := newMarket(s.faults, 10*time.Second)
 		s.fill(m, 200_000)
@@ -256,8 +272,9 @@ func (s *soak) check(m *market) {
 			require.True(s, rec.Response.Failed, id)
 			require.Zero(s, s.effects[id], id)
 			require.Equal(s, "term", p.settled, id)
-		case rec.Response.Failed: // attempts used up, for the processes that died with it
+		case rec.Response.Failed: // attempts used up, most of them by processes that were stopped, the last by a failure
 			require.NotEmpty(s, letters, id)
+			require.Positive(s, s.failed[id], "%s never failed and is a dead letter: %v", id, letters)
 		case owner[id] != string(p.msg.Payload):
 			require.NotEmpty(s, letters, id)
 			require.Contains(s, letters[0], "fingerprint", id)
