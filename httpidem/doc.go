@@ -20,7 +20,7 @@
 // may be the case is answered by a [Problem], an application/problem+json with a stable code:
 //
 //	400 key_missing, key_invalid   the field is not there, or not one key
-//	400 request_invalid            the body ended early, or has no fingerprint
+//	400 request_invalid            the body ended early, was read before, or has no fingerprint
 //	401 scope_unknown              nobody knows whose key it is
 //	409 in_progress                the first request still runs; Retry-After says how long its lease lasts
 //	409 outcome_unknown            whether the first request took effect has to be found out
@@ -60,6 +60,11 @@
 // record unless the handler changed them, because they will be set again. Inside belongs what makes the
 // result: validation, compression.
 //
+// Nothing around it may read the body, and neither may Config.Scope: two requests would look the same of which
+// nobody sees what is different. So a request whose body was consumed (by FormValue, say, of a form) is
+// refused with 400 request_invalid, and the Logger is told. Who has to read the body there puts it back, and
+// keeps ContentLength right. What can't be noticed is a body of unknown length (in chunks) that is no form.
+//
 // A request is its method, path, raw query and body. Behind [http.StripPrefix] two paths look the same, so
 // that the middleware belongs around it, or needs a Config.Fingerprint of its own.
 //
@@ -69,7 +74,8 @@
 // # What is recorded
 //
 // A response becomes an [idem.Response] with the status, the header in the format of HTTP/1, and the body.
-// Trailers follow the header after an empty line. A Content-Type that net/http found by sniffing is
+// Trailers follow the header after an empty line. A line that is only a name takes away what was set under
+// it: by a middleware around this one, or as a trailer before the end. A Content-Type that net/http found by sniffing is
 // part of it. [DefaultKeepHeader] says which fields are not. A replay's framing is that of its own
 // connection: it may have a Content-Length where the first response came in chunks.
 //

@@ -26,8 +26,8 @@ type guard struct {
 
 // A scratch is what one request works with.
 type scratch struct {
-	buf    []byte // the request and its response, see intake
-	keeper keeper.Keeper
+	buf    []byte         // the request and its response, see intake
+	keeper *keeper.Keeper // not part of it: the keeper's timer must not hold the memory of buf
 }
 
 // serve answers one request: by the handler, by a replay, or by a problem.
@@ -38,7 +38,7 @@ func (g *guard) serve(next http.Handler, w http.ResponseWriter, r *http.Request)
 	}
 	s, ok := g.scratches.Get().(*scratch)
 	if !ok {
-		s = new(scratch)
+		s = &scratch{keeper: new(keeper.Keeper)}
 	}
 	g.answer(next, w, r, &intake{scratch: s})
 	// Not deferred: what a handler that panics leaves behind is for the collector.
@@ -61,7 +61,7 @@ func (g *guard) answer(next http.Handler, w http.ResponseWriter, r *http.Request
 	case out.State == idem.Fresh:
 		g.run(next, w, r, in)
 	case out.State == idem.Replay && isReplayable(&out.Response):
-		replay(w, &out.Response)
+		replay(w, r, &out.Response)
 	default: // what the client has to be told, whatever it is that a later store may answer
 		g.refuse(w, r, problemFor(out))
 	}
@@ -108,7 +108,11 @@ func (g *guard) begin(ctx context.Context, in *intake) (err error) {
 // the handler is at worst what a server without the middleware would do.
 func (g *guard) withoutStore(next http.Handler, w http.ResponseWriter, r *http.Request, in *intake, err error) {
 	if errors.Is(err, idem.ErrKey) {
-		g.refuse(w, r, problemKeyInvalid())
+		g.conf.Logger.ErrorContext(r.Context(), "the store takes no key or scope of this length", "error", err,
+			"key_bytes", len(in.request.Key), "scope_bytes", len(in.request.Scope))
+		p := problemKeyInvalid()
+		p.Detail = "The server's store does not take a key of this length, or the scope that the server puts it in."
+		g.refuse(w, r, p)
 		return
 	}
 	// A context that is done makes a store fail too. Then nobody reads an answer, and the client that
@@ -116,7 +120,7 @@ func (g *guard) withoutStore(next http.Handler, w http.ResponseWriter, r *http.R
 	if g.conf.FailOpen && r.Context().Err() == nil {
 		g.conf.Logger.WarnContext(r.Context(), "no store: handler runs without protection", "error", err)
 		b := &body{data: in.body}
-		next.ServeHTTP(w, in.restore(r.Context(), r, b))
+		in.serve(r.Context(), next, w, r, b)
 		b.end()
 		return
 	}

@@ -159,6 +159,8 @@ var headerCases = []handlerCase{
 		serve: status(200, "", "Age", "5", "X-Request-Id", "r1", "Proxy-Status", "x", "X-Kept", "1")},
 	{name: "hop by hop", only: onlyHTTP1, drop: []string{"Connection", "Keep-Alive", "X-Hop"},
 		serve: status(200, "", "Connection", "close, X-Hop", "X-Hop", "1", "Keep-Alive", "timeout=5", "X-Kept", "1")},
+	{name: "hop by hop in two lines", only: onlyHTTP1, drop: []string{"Connection", "X-Hop"},
+		serve: status(200, "", "Connection", "close", "Connection", "X-Hop", "X-Hop", "1")},
 	{name: "connection close", drop: []string{"Connection"}, serve: status(200, "bye", "Connection", "close")},
 }
 
@@ -195,6 +197,18 @@ var bodyCases = []handlerCase{
 			_, _ = w.Write([]byte(err.Error()))
 		}
 	}},
+	{name: "Content-Length that was reached by much", serve: func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "5000")
+		_, _ = w.Write(bytes.Repeat([]byte("x"), 5000))
+		_, _ = w.Write([]byte("more"))
+	}},
+	{name: "Content-Length that was reached and flushed", serve: func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "5")
+		_, _ = w.Write([]byte("12345"))
+		flush(w)
+		_, _ = w.Write([]byte("more"))
+	}},
+	{name: "Content-Length that is zero", serve: status(200, "", "Content-Length", "0")},
 	{name: "Content-Length that is too large", serve: status(200, "12345", "Content-Length", "50")},
 	{name: "Content-Length that is no number", serve: status(200, "12345", "Content-Length", "five")},
 	{name: "Content-Length that is negative", only: onlyHTTP1, serve: status(200, "12345", "Content-Length", "-5")},
@@ -288,6 +302,32 @@ var streamCases = []handlerCase{
 		w.Header().Set(http.TrailerPrefix+"X-Sum", "abc")
 		_, _ = w.Write([]byte("body"))
 	}},
+	{name: "trailers not announced, after a flush", serve: func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte("body"))
+		flush(w)
+		w.Header().Set(http.TrailerPrefix+"X-Sum", "abc")
+	}},
+	{name: "trailers not announced, no body", serve: func(w http.ResponseWriter, _ *http.Request) {
+		flush(w)
+		w.Header().Set(http.TrailerPrefix+"X-Sum", "abc")
+	}},
+	{name: "trailers announced and deleted", serve: func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Trailer", "X-Sum")
+		w.Header().Set("X-Sum", "pending")
+		_, _ = w.Write([]byte("body"))
+		w.Header().Del("X-Sum")
+	}},
+	{name: "trailers announced and emptied", only: onlyHTTP1, serve: func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Trailer", "X-Sum")
+		w.Header().Set("X-Sum", "pending")
+		_, _ = w.Write([]byte("body"))
+		w.Header()["X-Sum"] = nil
+	}},
+	{name: "trailers not announced and deleted", serve: func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set(http.TrailerPrefix+"X-Sum", "pending")
+		_, _ = w.Write([]byte("body"))
+		w.Header().Del(http.TrailerPrefix + "X-Sum")
+	}},
 	{name: "identity", only: onlyHTTP1, drop: []string{"Connection"}, serve: status(200, "body", "Transfer-Encoding", "identity")},
 	{name: "TimeoutHandler", serve: func(w http.ResponseWriter, r *http.Request) {
 		http.TimeoutHandler(status(201, "in time", "X-Kept", "1"), time.Minute, "").ServeHTTP(w, r)
@@ -300,6 +340,16 @@ var streamCases = []handlerCase{
 		}
 	}},
 	{name: "hijack", after: notKept, only: onlyHTTP1, serve: hijack("HTTP/1.1 200 OK\r\nContent-Length: 3\r\nConnection: close\r\n\r\nraw")},
+	{name: "hijack after 200", after: notKept, only: onlyHTTP1, serve: func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "3")
+		w.WriteHeader(http.StatusOK)
+		hijack("raw")(w, r)
+	}},
+	{name: "hijack after much", after: notKept, only: onlyHTTP1, serve: func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "3003")
+		_, _ = w.Write(bytes.Repeat([]byte("x"), 3000))
+		hijack("raw")(w, r)
+	}},
 	{name: "hijack after 101", after: notKept, only: onlyHTTP1, serve: func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Upgrade", "chat")
 		w.Header().Set("Connection", "Upgrade")

@@ -1,6 +1,7 @@
 package httpidem
 
 import (
+	"bytes"
 	"net/http"
 	"slices"
 	"strings"
@@ -74,12 +75,20 @@ func (f *field) values() []string {
 	return append([]string{f.value}, f.others...)
 }
 
-// get returns the first value of a field, and whether the name is there at all.
-func get(fields []field, name string) (value string, ok bool) {
+// find returns the field of the name, or nil.
+func find(fields []field, name string) *field {
 	for i := range fields {
 		if fields[i].name == name {
-			return fields[i].value, true
+			return &fields[i]
 		}
+	}
+	return nil
+}
+
+// get returns the first value of a field, and whether the name is there at all.
+func get(fields []field, name string) (value string, ok bool) {
+	if f := find(fields, name); f != nil {
+		return f.value, true
 	}
 	return "", false
 }
@@ -109,7 +118,9 @@ func restore(h http.Header, fields []field) {
 // The header of a recorded response is kept in the format of HTTP/1: a line for each value of each
 // field. Trailers, if there are any, follow after an empty line. The name of a trailer that was not
 // declared begins with http.TrailerPrefix, which no name of a field can: so the record is just what the
-// header map held when the header was sent, and what it held at the end.
+// header map held when the header was sent, and what it held at the end. A line that is a name and nothing
+// else takes away what is in the map under it: what a middleware around this one has set and the handler
+// has removed, or a trailer that was gone at the end.
 
 // isRecordable tells whether a field may be recorded and keep wants it. connection is the value of the
 // field Connection, which may list others that are hop by hop.
@@ -176,6 +187,21 @@ func appendLine(dst []byte, name, value string) []byte {
 	return append(dst, "\r\n"...)
 }
 
+// appendRemoval appends the line that takes a field away.
+func appendRemoval(dst []byte, name string) []byte {
+	return append(append(dst, name...), "\r\n"...)
+}
+
+// removals returns the lines of block that take fields away.
+func removals(block []byte) (lines []byte) {
+	for line := range bytes.Lines(block) {
+		if !bytes.Contains(line, []byte(": ")) {
+			lines = append(lines, line...)
+		}
+	}
+	return lines
+}
+
 // setFields sets in h the fields that block begins with, up to an empty line or its end, and returns
 // what follows. Their values are kept in room, one slice for all of them, which is returned as well: a
 // replay should not cost an allocation for each field.
@@ -189,7 +215,8 @@ func setFields(h http.Header, block string, room []string) (rest string, used []
 		}
 		name, value, ok := cutLine(line)
 		if !ok {
-			continue // no record of this package; there is nobody to tell
+			delete(h, line) // which does nothing if it is no name, and this no record of this package
+			continue
 		}
 		if name != last {
 			last, first = name, len(room)

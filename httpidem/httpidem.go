@@ -21,7 +21,8 @@ const DefaultHeader = "Idempotency-Key"
 type Config struct {
 	// Scope returns whom the request's key belongs to: the principal that was authenticated, a tenant.
 	// Two principals may use the same key and never see each other's responses. It is called before the
-	// body is read. If it fails with a [*Problem] that is the answer (401, 403 or 400, say), with any
+	// body is read, and must not read it: a request whose body is not there in full afterwards is answered
+	// 400. If it fails with a [*Problem] that is the answer (401, 403 or 400, say), with any
 	// other error the answer is 401. [ScopeHeader] and [SharedScope] return such functions.
 	Scope func(*http.Request) (string, error)
 
@@ -67,7 +68,8 @@ type Config struct {
 	KeepHeader func(name string) bool
 
 	// Redact may change what is recorded of a response. It is given copies: it may change header, and it
-	// returns the body. The first client gets the response as it was.
+	// returns the body. Trailers are in header too, under their names without [http.TrailerPrefix] and after
+	// the values of a field of the same name. The first client gets the response as it was.
 	Redact func(status int, header http.Header, body []byte) []byte
 
 	// DocsURL is where the API's documentation explains the answers of the middleware. It is an absolute

@@ -16,7 +16,7 @@ import (
 const (
 	CodeKeyMissing          = "key_missing"           // 400: the request needs a key
 	CodeKeyInvalid          = "key_invalid"           // 400: the field is not one key of 1 to 255 bytes
-	CodeRequestInvalid      = "request_invalid"       // 400: the body ended early, or has no fingerprint
+	CodeRequestInvalid      = "request_invalid"       // 400: the body ended early, was read before, or has no fingerprint
 	CodeScopeUnknown        = "scope_unknown"         // 401: it can't be told whom the key belongs to
 	CodeInProgress          = "in_progress"           // 409: the first request with the key still runs
 	CodeOutcomeUnknown      = "outcome_unknown"       // 409: whether the first request took effect is not known
@@ -119,10 +119,15 @@ func problemFor(out *idem.Outcome) *Problem {
 	}
 }
 
-// problemOf returns the answer that an error stands for: itself if it is a [*Problem], otherwise.
+// problemOf returns the answer that an error stands for: itself if it is a [*Problem], otherwise. A status
+// that can't be the answer's is not taken.
 func problemOf(err error, otherwise Problem) *Problem {
 	if p, ok := errors.AsType[*Problem](err); ok {
+		status := otherwise.Status
 		otherwise = *p // a copy, because it may be shared and is about to be changed
+		if p.Status < 200 || p.Status > 999 {
+			otherwise.Status = status
+		}
 	}
 	return &otherwise
 }

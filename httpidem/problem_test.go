@@ -132,6 +132,19 @@ func TestProblemOfAFunctionIsNotChanged(t *testing.T) {
 	require.EqualError(t, shared, "httpidem: no: ")
 }
 
+// A status that can't be an answer's is replaced by the one that any other error stands for.
+func TestProblemWithoutAStatus(t *testing.T) {
+	for _, status := range []int{0, -1, 42, 103, 1000} {
+		bad := &httpidem.Problem{Status: status, Code: "nobody"}
+		scope := guard(t, httpidem.Config{Scope: func(*http.Request) (string, error) { return "", bad }})(http.NotFoundHandler())
+		requireProblem(t, post(t, scope, "k", ""), 401, "nobody")
+		fingerprint := guard(t, httpidem.Config{Fingerprint: func(*http.Request, []byte) (idem.Fingerprint, error) {
+			return idem.Fingerprint{}, bad
+		}})(http.NotFoundHandler())
+		requireProblem(t, post(t, fingerprint, "k", ""), 400, "nobody")
+	}
+}
+
 func TestOptional(t *testing.T) {
 	runs := 0
 	h := guard(t, httpidem.Config{

@@ -140,8 +140,9 @@ func (rec *recorder) admit(n int) (keep bool, err error) {
 		return false, http.ErrBodyNotAllowed
 	}
 	// These refusals are in the order in which net/http has them: a handler may act on each.
+	before := rec.written
 	rec.written += int64(n)
-	if rec.http1 && rec.declared >= 0 && rec.written > rec.declared {
+	if rec.declared >= 0 && rec.written > rec.declared && rec.knowsLength(before) {
 		return false, http.ErrContentLength
 	}
 	if !rec.dropped && n > rec.limit-len(rec.body) {
@@ -150,6 +151,15 @@ func (rec *recorder) admit(n int) (keep bool, err error) {
 	}
 	return !rec.dropped, nil
 }
+
+// knowsLength tells whether net/http holds the handler to the Content-Length that it declared, when so many
+// bytes were written. HTTP/2 reads the length when it sends the header, and takes zero for none.
+func (rec *recorder) knowsLength(written int64) bool {
+	return rec.http1 || (rec.declared > 0 && (rec.streaming || written > http2Buffer))
+}
+
+// http2Buffer is how many bytes of a body net/http's HTTP/2 server collects before it sends the header.
+const http2Buffer = 4096
 
 // stream sends what there is, and from then on everything at once.
 func (rec *recorder) stream() {
@@ -223,6 +233,9 @@ func (rec *recorder) FlushError() error {
 
 // Hijack hands the connection over to the handler. Nothing of what is written to it is kept.
 func (rec *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	if rec.status != 0 && !rec.hijacked && rec.http1 {
+		rec.stream() // net/http sends what was written before, too
+	}
 	conn, rw, err := rec.controller().Hijack()
 	if err == nil {
 		rec.hijacked, rec.dropped = true, true

@@ -55,8 +55,11 @@ func (g *guard) read(in *intake, r *http.Request) *Problem {
 	start := len(buf)
 	buf, err = g.readBody(buf, r)
 	in.buf = buf
+	if isConsumed(r, len(buf)-start, err) {
+		return g.tooLate(r)
+	}
 	if err != nil {
-		return g.unreadable(err)
+		return unreadable(err)
 	}
 	in.body = buf[start:]
 	in.request.Buf = buf[len(buf):]
@@ -80,7 +83,7 @@ func (g *guard) readBody(buf []byte, r *http.Request) ([]byte, error) {
 	if r.ContentLength > int64(limit) {
 		return buf, &http.MaxBytesError{Limit: int64(limit)}
 	}
-	for end := len(buf) + limit; ; {
+	for start := len(buf); ; {
 		// append grows by half or more, so that the copying is linear, and a sender gets no more memory
 		// than in proportion to what it has sent.
 		if len(buf) == cap(buf) {
@@ -88,7 +91,7 @@ func (g *guard) readBody(buf []byte, r *http.Request) ([]byte, error) {
 		}
 		n, err := r.Body.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]
-		if len(buf) > end {
+		if len(buf)-start > limit {
 			return buf, &http.MaxBytesError{Limit: int64(limit)}
 		}
 		if err == io.EOF {
@@ -101,8 +104,33 @@ func (g *guard) readBody(buf []byte, r *http.Request) ([]byte, error) {
 	}
 }
 
+// isConsumed tells whether somebody has read of the body before the middleware got n bytes and err of it: a
+// middleware around it, or the Scope. What is left may be the same for two requests that are not. net/http's
+// own body does not just end before its length. Where that is not known there is only the form to look at,
+// of which ParseForm makes an empty one for a body that it leaves alone (JSON).
+func isConsumed(r *http.Request, n int, err error) bool {
+	switch {
+	case err != nil:
+		return errors.Is(err, http.ErrBodyReadAfterClose)
+	case r.ContentLength > 0:
+		return int64(n) < r.ContentLength
+	default:
+		return len(r.PostForm) > 0 || r.MultipartForm != nil
+	}
+}
+
+// tooLate returns how a request is refused whose body was consumed. That is for whoever built the server
+// to mend; the client can do nothing.
+func (g *guard) tooLate(r *http.Request) *Problem {
+	g.conf.Logger.ErrorContext(r.Context(), "request refused: its body was read before the middleware could", "path", r.URL.Path)
+	return &Problem{
+		Status: http.StatusBadRequest, Code: CodeRequestInvalid, Title: "Request invalid",
+		Detail: "The server has read the body too early to tell this request from another. Its set-up is wrong, not the request.",
+	}
+}
+
 // unreadable returns how a request is refused whose body could not be read.
-func (g *guard) unreadable(err error) *Problem {
+func unreadable(err error) *Problem {
 	// The limit may be that of a middleware around this one.
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return &Problem{
@@ -124,6 +152,18 @@ func (in *intake) restore(ctx context.Context, r *http.Request, b *body) *http.R
 		restored.Body = b
 	}
 	return restored
+}
+
+// serve calls the handler with the restored request, and removes the files of the form that it has parsed.
+// net/http does that for the request that it made itself, and no copy of it.
+func (in *intake) serve(ctx context.Context, next http.Handler, w http.ResponseWriter, r *http.Request, b *body) {
+	restored := in.restore(ctx, r, b)
+	defer func() {
+		if form := restored.MultipartForm; form != nil && form != r.MultipartForm {
+			_ = form.RemoveAll()
+		}
+	}()
+	next.ServeHTTP(w, restored)
 }
 
 // A body is the body of a request, which was read before.

@@ -2,9 +2,11 @@ package httpidem_test
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"mime/multipart"
 	"net"
 	"net/http"
@@ -16,7 +18,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-5bb5eb37/idem"
 	"github.com/seed-5bb5eb37/idem/httpidem"
 )
 
@@ -322,9 +323,15 @@ func TestScopes(t *testing.T) {
 		}
 	})
 	t.Run("a scope that the store does not take", func(t *testing.T) {
-		h := guardWith(t, newEngine(t, idem.Config{}), httpidem.Config{Scope: func(*http.Request) (string, error) {
-			return strings.Repeat("x", 256), nil
-		}})(status(200, ""))
-		requireProblem(t, post(t, h, "k", ""), 400, httpidem.CodeKeyInvalid)
+		var log bytes.Buffer
+		h := guard(t, httpidem.Config{
+			Scope:  func(*http.Request) (string, error) { return strings.Repeat("x", 256), nil },
+			Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		})(status(200, ""))
+		members := requireProblem(t, post(t, h, "secret-key", ""), 400, httpidem.CodeKeyInvalid)
+		require.Contains(t, members["detail"], "scope")
+		require.Contains(t, log.String(), "level=ERROR")
+		require.Contains(t, log.String(), "scope_bytes=256")
+		require.NotContains(t, log.String(), "secret-key")
 	})
 }

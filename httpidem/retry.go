@@ -23,6 +23,10 @@ const (
 	// hundred bytes; a longer one is not ours and is left for the caller.
 	maxProblemBytes = 16 << 10
 
+	// maxProblemTime is how long a 409 is read for it, from its header on. A server sends a problem
+	// document in one piece with its header, so that this only has to outlast a packet that was lost.
+	maxProblemTime = time.Second
+
 	// maxDrainBytes and maxDrainTime bound what is spent on the body of an answer that nobody will see.
 	// Read to its end it leaves the connection usable; more than this costs more than a new connection.
 	maxDrainBytes = 16 << 10
@@ -49,7 +53,7 @@ type call struct {
 
 // run sends the request until an answer is final or there are no attempts left.
 func (c *call) run() (*http.Response, error) {
-	if err := c.takeBody(); err != nil {
+	if err := c.prepare(); err != nil {
 		return nil, c.fail(err)
 	}
 	for {
@@ -72,14 +76,23 @@ func (c *call) fail(err error) error {
 	return &RetryError{Key: c.key, Attempts: c.attempts, MayHaveRun: c.mayHaveRun, Err: err}
 }
 
+// prepare makes the request ready to be sent, or tells why it can't be.
+func (c *call) prepare() error {
+	err := c.conf.unsendable(c.req)
+	if c.req.Context().Err() != nil {
+		err = context.Cause(c.req.Context())
+	}
+	if err != nil {
+		closeBody(c.req)
+		return err
+	}
+	return c.takeBody()
+}
+
 // takeBody reads the body into memory, so that all attempts send the same bytes whatever the caller's
 // GetBody would return. If there is no second attempt, because none was asked for or the body is too
 // long, it leaves the body to be streamed.
 func (c *call) takeBody() error {
-	if c.req.Context().Err() != nil {
-		closeBody(c.req)
-		return context.Cause(c.req.Context())
-	}
 	body, limit := c.req.Body, int64(c.conf.MaxBodyBytes)
 	if body == nil || body == http.NoBody {
 		return nil
@@ -103,7 +116,7 @@ func (c *call) takeBody() error {
 		return fmt.Errorf("request body: %d bytes, but ContentLength is %d", len(head), want)
 	}
 	c.frozen = head
-	return nil
+	return checkFields("trailer", c.req.Trailer) // again, for the body may have set it when it was read
 }
 
 // readAtMost reads up to limit bytes, or until ctx ends. The reading goes on in a goroutine then, as it
@@ -162,7 +175,7 @@ func (c *call) attempt() (resp *http.Response, again bool, err error) {
 		again = true
 	// Most conflicts are with the state of a resource, which asking again does not change.
 	case http.StatusConflict:
-		again = isInProgress(resp)
+		again = c.attempts < c.conf.MaxAttempts && isInProgress(resp)
 	}
 	c.mayHaveRun = true
 	return resp, again, nil
@@ -256,14 +269,49 @@ func isInProgress(resp *http.Response) bool {
 	if err != nil || mediaType != "application/problem+json" {
 		return false
 	}
-	// An error is left for the caller to meet again after the bytes that came before it.
-	head, _ := io.ReadAll(io.LimitReader(resp.Body, maxProblemBytes))
+	var head []byte
+	if head, resp.Body = peek(resp.Body); head == nil {
+		return false
+	}
 	// Of a longer document only the beginning is parsed, which fails, and that is as well.
-	resp.Body = putBack(head, resp.Body)
 	var problem struct {
 		Code string `json:"code"`
 	}
 	return json.Unmarshal(head, &problem) == nil && problem.Code == CodeInProgress
+}
+
+// peek returns the beginning of body, nil if it does not come in time, and a body that has it in front
+// again. Only closing a body ends a Read of it, and the caller shall have it whole. So one that takes too
+// long goes on in its goroutine, until there is something to read or the caller closes the body.
+func peek(body io.ReadCloser) ([]byte, io.ReadCloser) {
+	done := make(chan []byte, 1) // with room, lest the goroutine waits for a caller that does not read
+	go func() {
+		// An error is left for the caller to meet again after the bytes that came before it.
+		head, _ := io.ReadAll(io.LimitReader(body, maxProblemBytes))
+		done <- head
+	}()
+	timer := time.NewTimer(maxProblemTime)
+	defer timer.Stop()
+	select {
+	case head := <-done:
+		return head, putBack(head, body)
+	case <-timer.C:
+		return nil, &lateBody{ReadCloser: body, head: done}
+	}
+}
+
+// A lateBody is a body of which another goroutine still reads the head.
+type lateBody struct {
+	io.ReadCloser // gives what follows the head
+	head          <-chan []byte
+	all           io.Reader // nil until the head is there
+}
+
+func (b *lateBody) Read(p []byte) (int, error) {
+	if b.all == nil {
+		b.all = io.MultiReader(bytes.NewReader(<-b.head), b.ReadCloser)
+	}
+	return b.all.Read(p)
 }
 
 // putBack returns body with head, which was read from it, in front again.
@@ -331,8 +379,9 @@ func (t timeLimited) RoundTrip(req *http.Request) (*http.Response, error) {
 		cancel(nil)
 		return nil, err
 	}
-	// Whoever switched protocols goes on with the body as a connection, and its context.
-	if resp.StatusCode != http.StatusSwitchingProtocols && resp.Body != nil {
+	if conn, ok := resp.Body.(io.ReadWriteCloser); ok && resp.StatusCode == http.StatusSwitchingProtocols {
+		resp.Body = cancelingConn{conn, cancel}
+	} else if resp.Body != nil {
 		resp.Body = cancelingBody{resp.Body, cancel}
 	}
 	return resp, nil
@@ -348,4 +397,22 @@ func (b cancelingBody) Close() error {
 	err := b.ReadCloser.Close()
 	b.cancel(nil)
 	return err
+}
+
+// cancelingConn is a cancelingBody that is a connection too, of an answer that switched protocols.
+type cancelingConn struct {
+	io.ReadWriteCloser
+	cancel context.CancelCauseFunc
+}
+
+func (c cancelingConn) Close() error {
+	return cancelingBody{c.ReadWriteCloser, c.cancel}.Close()
+}
+
+// CloseWrite is what the bodies of net/http have for httputil.ReverseProxy.
+func (c cancelingConn) CloseWrite() error {
+	if conn, ok := c.ReadWriteCloser.(interface{ CloseWrite() error }); ok {
+		return conn.CloseWrite()
+	}
+	return fmt.Errorf("httpidem: CloseWrite: %w", http.ErrNotSupported)
 }

@@ -90,6 +90,76 @@ func TestTransportHandsBackAConflict(t *testing.T) {
 	})
 }
 
+// stalled is a Base whose answer is a 409 that has its header, and a body for the test to write.
+func stalled() (*script, *io.PipeWriter) {
+	body, w := io.Pipe()
+	return newScript(func(*http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: http.StatusConflict, Header: http.Header{"Content-Type": {"application/problem+json"}}, Body: body}, nil
+	}), w
+}
+
+// TestTransportDoesNotWaitForAConflict has documents that come late or never. A bubble does not end while
+// a goroutine of the Transport is left in it.
+func TestTransportDoesNotWaitForAConflict(t *testing.T) {
+	const document = `{"code":"in_progress"}`
+	t.Run("but hands it back whole", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			base, w := stalled()
+			go func() {
+				_, _ = io.WriteString(w, document[:9])
+				time.Sleep(time.Minute)
+				_, _ = io.WriteString(w, document[9:]+strings.Repeat(" ", 1<<20))
+				_ = w.CloseWithError(errCut)
+			}()
+			start := time.Now()
+			resp, err := (&httpidem.Transport{Base: base, AttemptTimeout: time.Second}).RoundTrip(scriptPost(t, nil))
+			require.NoError(t, err)
+			require.LessOrEqual(t, time.Since(start), time.Second)
+			require.Equal(t, 409, resp.StatusCode)
+			body, err := io.ReadAll(resp.Body)
+			require.ErrorIs(t, err, errCut)
+			require.Equal(t, document, strings.TrimRight(string(body), " "))
+			require.Len(t, body, len(document)+1<<20)
+			require.Len(t, base.sent, 1)
+			require.NoError(t, resp.Body.Close())
+		})
+	})
+	t.Run("and leaves nothing behind when it is closed", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			base, _ := stalled()
+			resp, err := (&httpidem.Transport{Base: base}).RoundTrip(scriptPost(t, nil))
+			require.NoError(t, err)
+			time.AfterFunc(time.Hour, func() { _ = resp.Body.Close() })
+			_, err = io.ReadAll(resp.Body)
+			require.ErrorIs(t, err, io.ErrClosedPipe)
+		})
+	})
+	t.Run("unless it comes in time", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			base, w := stalled()
+			base.answers = append(base.answers, replies(201))
+			go func() {
+				time.Sleep(900 * time.Millisecond)
+				_, _ = io.WriteString(w, document)
+				_ = w.Close()
+			}()
+			resp, err := trip((&httpidem.Transport{Base: base}).RoundTrip, scriptPost(t, nil))
+			require.NoError(t, err)
+			require.Equal(t, 201, resp.status)
+		})
+	})
+	t.Run("at all when there is no other attempt", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			base, _ := stalled()
+			start := time.Now()
+			resp, err := (&httpidem.Transport{Base: base, MaxAttempts: 1}).RoundTrip(scriptPost(t, nil))
+			require.NoError(t, err)
+			require.Zero(t, time.Since(start))
+			require.NoError(t, resp.Body.Close())
+		})
+	})
+}
+
 func TestTransportBacksOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bounds := []time.Duration{100, 200, 400, 500, 500, 500}

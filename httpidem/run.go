@@ -37,7 +37,7 @@ type run struct {
 // operation; here the client's governs the one and must not touch the other. And the response has to be
 // recorded or not by what it is, which is known when it is there, and not by an error.
 func (g *guard) run(next http.Handler, w http.ResponseWriter, r *http.Request, in *intake) {
-	x := &run{guard: g, keeper: &in.keeper}
+	x := &run{guard: g, keeper: in.keeper}
 	x.op.claim = in.outcome.Claim
 	x.body.data = in.body
 	x.rec.init(w, r, &g.conf, in.request.Buf)
@@ -49,7 +49,7 @@ func (g *guard) run(next http.Handler, w http.ResponseWriter, r *http.Request, i
 	// reaction of whoever is outside stay as they would be.
 	defer x.end()
 
-	next.ServeHTTP(&x.rec, in.restore(&x.ctx, r, &x.body))
+	in.serve(&x.ctx, next, &x.rec, r, &x.body)
 	x.settled = true // also if a function of the Config panics: the handler has run
 	x.rec.finish()
 	x.settle(r)

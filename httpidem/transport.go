@@ -6,10 +6,12 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -23,15 +25,18 @@ import (
 //	client := &http.Client{Transport: &httpidem.Transport{}}
 //
 // The key is the caller's, from [WithKey] or else from the header field, or a new random one for each
-// call of RoundTrip. Response.Request.Header and [RetryError.Key] tell which it was.
+// call of RoundTrip. [RetryError.Key] tells which it was, and Response.Request.Header how it was sent.
 //
 // Another attempt follows a connection that failed, the statuses 425, 429, 502, 503 and 504, and a 409
 // whose problem document has the code "in_progress". Any other answer is final, and so is the last one
-// that MaxAttempts allows. Between attempts the Transport waits as Retry-After says, and then a random
+// that MaxAttempts allows. So is a 409 whose document does not arrive within a second of its header; its
+// body can be read all the same. Between attempts the Transport waits as Retry-After says, and then a random
 // time below a bound that doubles from MinBackoff to MaxBackoff.
 //
 // A body is read to its end before the first attempt. One that is longer than MaxBodyBytes is streamed
-// instead, and its request gets a single attempt; so does every request if MaxAttempts is 1.
+// instead, and its request gets a single attempt; so does every request if MaxAttempts is 1. A request
+// that can't be written as HTTP is refused before the first attempt: a header field or URL with a control
+// character, or a ContentLength without a body.
 //
 // A redirect to another origin does not disclose the key: that server is given one derived from it,
 // which is the same whenever the request is repeated.
@@ -77,14 +82,15 @@ type Transport struct {
 // [http.Client.Timeout] puts an error of its own in the place of this one. Whoever wants to see it uses
 // a context with a deadline instead.
 type RetryError struct {
-	// Key is the request's key, as the caller gave it or the Transport minted it.
+	// Key is the request's key, as the caller gave it or the Transport minted it. Of a structured-field
+	// String in the header it is the value, without quotes and escapes.
 	Key string
 
 	// Attempts is how often the request was sent. It is zero if it could not be sent at all.
 	Attempts int
 
-	// MayHaveRun is false only if no attempt can have reached the application: there was no connection
-	// to the server, or the server answered that it is too early or that there are too many requests.
+	// MayHaveRun is false only if no attempt can have reached the application: there was none, or no
+	// connection to the server, or the server answered that it is too early or that there are too many requests.
 	MayHaveRun bool
 
 	// Err is the failure of the last attempt, or of the request's body. If the context ended it is its
@@ -115,7 +121,14 @@ type clientKey struct{}
 // WithKey returns a context that gives its key to the request that is sent with it through a
 // [Transport]. It wins over a key in the header, so that a caller can decide on it even when a library
 // builds the request. Use the context for one request only: two with one key are one to the server.
-// The key consists of printable ASCII characters; RoundTrip refuses any other, and an empty one.
+//
+// The key consists of 1 to 255 printable ASCII characters, of which the space is one; RoundTrip refuses
+// any other. A key with a space, a quote or a comma is sent as a structured-field String: order 12 as
+// "order 12". Any other is sent as it is. Only if the header field has the same key already, the field
+// stays as the caller wrote it.
+//
+// A key in the header field is never rewritten. RoundTrip refuses one that is empty, not printable ASCII,
+// or has a space at either end, which would be lost on the way.
 func WithKey(ctx context.Context, key string) context.Context {
 	return context.WithValue(ctx, clientKey{}, key)
 }
@@ -132,12 +145,12 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if !takesKey(req) {
 		return conf.Base.RoundTrip(conf.withoutForeignKey(req))
 	}
-	key, err := conf.keyOf(req)
+	key, line, err := conf.keyOf(req)
 	if err != nil {
 		closeBody(req)
 		return nil, err
 	}
-	c := call{conf: conf, req: req, key: key, sentKey: key}
+	c := call{conf: conf, req: req, key: key, sentKey: line}
 	if isForeign(req) {
 		c.sentKey = derivedKey(key, req.URL)
 	}
@@ -200,34 +213,110 @@ func takesKey(req *http.Request) bool {
 		(req.URL.Scheme == "http" || req.URL.Scheme == "https")
 }
 
-// keyOf returns the key of the logical request that req belongs to.
+// unsendable tells what is wrong with a request that net/http refuses however often it is given it. Its
+// own error would not do: some of it net/http sees only when it has a connection, and for the rest there
+// is no sign that nothing was sent, as it could be the error of another Base.
+func (t *Transport) unsendable(req *http.Request) error {
+	if req.Body == nil && req.ContentLength != 0 {
+		return fmt.Errorf("request body: none, but ContentLength is %d", req.ContentLength)
+	}
+	if strings.ContainsFunc(req.URL.RequestURI(), isControl) {
+		return errors.New("request URL has a control character")
+	}
+	header := req.Header
+	if _, found := header[t.Header]; found {
+		header = maps.Clone(header)
+		delete(header, t.Header) // the key was checked, and takes the place of what is there
+	}
+	return cmp.Or(checkFields("header", header), checkFields("trailer", req.Trailer))
+}
+
+// checkFields returns an error if there is a field in h that net/http does not send. The error does not
+// show the value, which may be a secret.
+func checkFields(part string, h http.Header) error {
+	for name, values := range h {
+		if !isToken(name) {
+			return fmt.Errorf("request %s: %q is not the name of a field", part, name)
+		}
+		for _, value := range values {
+			if strings.ContainsFunc(value, func(r rune) bool { return isControl(r) && r != '\t' }) {
+				return fmt.Errorf("request %s: field %s has a control character", part, name)
+			}
+		}
+	}
+	return nil
+}
+
+func isControl(r rune) bool { return r < ' ' || r == 0x7f }
+
+// keyOf returns the key of the logical request that req belongs to, and the field line that carries it.
 //
 // [http.Client] follows a redirect with a new request that has the header which the caller set, and so
 // not a key that was minted or came from the context. That one is found in the request that the chain
 // of responses began with, because RoundTrip left it there.
-func (t *Transport) keyOf(req *http.Request) (string, error) {
+func (t *Transport) keyOf(req *http.Request) (key, line string, err error) {
 	if first := firstOf(req); first != nil && first != req {
-		if key := first.Header.Get(t.Header); key != "" {
-			return key, nil
+		if line := first.Header.Get(t.Header); line != "" {
+			key, err := keyIn(line)
+			return key, line, err
 		}
 	}
 	key, given := req.Context().Value(clientKey{}).(string)
-	if !given {
-		lines := req.Header[t.Header]
-		switch len(lines) {
-		case 0:
-			return rand.Text(), nil
-		case 1:
-			key = lines[0]
-		default:
-			return "", fmt.Errorf("httpidem: request has %d fields %s, want one", len(lines), t.Header)
+	lines := req.Header[t.Header]
+	if len(lines) == 1 {
+		written, err := keyIn(lines[0])
+		// A request that is repeated with RetryError.Key still has the field of the first time. A server
+		// that does not know both spellings must see the same bytes again.
+		if !given || err == nil && written == key {
+			return written, lines[0], err
 		}
 	}
-	if key == "" || strings.ContainsFunc(key, func(r rune) bool { return r < ' ' || r > '~' }) {
-		// A new key instead of an empty one would undo what the caller wants: the same every time.
-		return "", errors.New("httpidem: key given for the request is empty or not printable ASCII")
+	if given {
+		line, err = lineOf(key)
+		return key, line, err
 	}
-	return key, nil
+	if len(lines) > 1 {
+		return "", "", fmt.Errorf("httpidem: request has %d fields %s, want one", len(lines), t.Header)
+	}
+	key = rand.Text()
+	return key, key, nil
+}
+
+// keyIn returns the key that a field line written by the caller carries: what the middleware reads in it,
+// or, if that would refuse it, the line itself. Another server may take it.
+func keyIn(line string) (string, error) {
+	if err := checkKey(line); err != nil {
+		return "", err
+	}
+	if line[0] == ' ' || line[len(line)-1] == ' ' {
+		return "", errors.New("httpidem: key in the header begins or ends with a space, which a field loses on its way")
+	}
+	if key, ok := parseKey([]string{line}); ok {
+		return key, nil
+	}
+	return line, nil
+}
+
+// lineOf returns a field line from which the middleware reads key. No two keys have the same one.
+func lineOf(key string) (string, error) {
+	if err := checkKey(key); err != nil {
+		return "", err
+	}
+	if len(key) > maxKeyBytes {
+		return "", fmt.Errorf("httpidem: key given for the request has %d characters, at most %d are allowed", len(key), maxKeyBytes)
+	}
+	if isBareKey(key) {
+		return key, nil
+	}
+	return strconv.Quote(key), nil // which of printable ASCII escapes the same two as RFC 9651
+}
+
+func checkKey(s string) error {
+	if s == "" || strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' }) {
+		// A new key instead of an empty one would undo what the caller wants: the same every time.
+		return errors.New("httpidem: key given for the request is empty or not printable ASCII, which is space to ~")
+	}
+	return nil
 }
 
 // firstOf returns the request that the chain of redirects to req began with: req itself if there was no

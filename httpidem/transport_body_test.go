@@ -304,19 +304,35 @@ func TestTransportLimitsAnAttempt(t *testing.T) {
 		})
 	})
 	t.Run("and leaves a switched connection whole", func(t *testing.T) {
-		conn := struct {
-			io.ReadWriter
-			io.Closer
-		}{Closer: &closeCounter{}}
-		base := newScript(func(*http.Request) (*http.Response, error) {
-			return &http.Response{StatusCode: http.StatusSwitchingProtocols, Body: conn}, nil
-		})
-		resp, err := (&httpidem.Transport{Base: base, AttemptTimeout: time.Minute}).RoundTrip(scriptPost(t, nil))
-		require.NoError(t, err)
-		require.Implements(t, (*io.Writer)(nil), resp.Body)
-		require.NoError(t, resp.Body.Close())
+		for _, conn := range []io.ReadWriteCloser{&switchedConn{}, &halfClosingConn{}} {
+			base := newScript(func(*http.Request) (*http.Response, error) {
+				return &http.Response{StatusCode: http.StatusSwitchingProtocols, Body: conn}, nil
+			})
+			resp, err := (&httpidem.Transport{Base: base, AttemptTimeout: time.Minute}).RoundTrip(scriptPost(t, nil))
+			require.NoError(t, err)
+			require.Implements(t, (*io.Writer)(nil), resp.Body)
+			half, ok := resp.Body.(interface{ CloseWrite() error })
+			require.True(t, ok)
+			if _, can := conn.(*halfClosingConn); can {
+				require.ErrorIs(t, half.CloseWrite(), errCut)
+			} else {
+				require.ErrorIs(t, half.CloseWrite(), http.ErrNotSupported)
+			}
+			ctx := base.sent[0].req.Context()
+			require.NoError(t, ctx.Err())
+			require.NoError(t, resp.Body.Close())
+			require.Error(t, ctx.Err(), "released with the connection")
+		}
 	})
 }
+
+type switchedConn struct{ io.ReadWriter }
+
+func (*switchedConn) Close() error { return nil }
+
+type halfClosingConn struct{ switchedConn }
+
+func (*halfClosingConn) CloseWrite() error { return errCut }
 
 func TestTransportDiscardsAnswers(t *testing.T) {
 	// discarded returns what is left of body after an answer with it was discarded.

@@ -159,6 +159,7 @@ func TestTransportOverTheWire(t *testing.T) {
 				require.Equal(t, 409, resp.status)
 				require.Equal(t, body, resp.body)
 			})
+			t.Run("conflict that stalls is handed back", func(t *testing.T) { testStalledConflict(t, protocol) })
 			t.Run("long body streams through", func(t *testing.T) { testStreams(t, protocol) })
 			t.Run("length and trailers arrive", func(t *testing.T) { testLength(t, protocol) })
 			t.Run("many at once", func(t *testing.T) { testMany(t, protocol) })
@@ -171,6 +172,38 @@ func newPost(ctx context.Context, t *testing.T, url string, body io.Reader) *htt
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, body)
 	require.NoError(t, err)
 	return req
+}
+
+// testStalledConflict has a server that sends half of a problem document, and the rest when the caller has
+// the answer, or never.
+func testStalledConflict(t *testing.T, protocol string) {
+	t.Helper()
+	answered := make(chan bool)
+	srv, client := serveClient(t, protocol, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(http.StatusConflict)
+		_, _ = io.WriteString(w, `{"code":`)
+		flush(w)
+		select {
+		case <-answered:
+			_, _ = io.WriteString(w, `"in_progress"}`)
+		case <-r.Context().Done(): // by the closing of the body, or the server would not end
+		}
+	})
+	tr := transportOf(t, client)
+	tr.AttemptTimeout = time.Minute
+	for _, ends := range []bool{true, false} {
+		resp, err := client.Do(newPost(t.Context(), t, srv.URL, nil))
+		require.NoError(t, err)
+		require.Equal(t, 409, resp.StatusCode)
+		if ends {
+			answered <- true
+			body, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			require.JSONEq(t, `{"code":"in_progress"}`, string(body))
+		}
+		require.NoError(t, resp.Body.Close())
+	}
 }
 
 // testStreams sends a body whose second half is written when the server has read the first.

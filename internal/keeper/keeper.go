@@ -92,7 +92,7 @@ func (k *Keeper) next(now time.Time, d time.Duration) {
 func (k *Keeper) Stop() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.beat = time.Time{}
+	k.beat, k.claim = time.Time{}, Claim{}
 	if k.abort != nil {
 		k.abort()
 		k.abort = nil
