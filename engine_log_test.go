@@ -22,15 +22,16 @@ func TestLogger(t *testing.T) {
 			var log bytes.Buffer
 			e, err := idem.New(idem.Config{OnLeaseExpiry: policy, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 			require.NoError(t, err)
+			var out idem.Outcome
 			for _, key := range []string{"secret-1", "secret-2", "completed"} {
-				out, err := e.Begin(t.Context(), idem.Request{Key: key, Lease: time.Minute})
+				out, err = e.Begin(t.Context(), idem.Request{Key: key, Lease: time.Minute})
 				require.NoError(t, err)
 				if key == "completed" {
 					require.NoError(t, e.Complete(t.Context(), out.Claim, idem.Response{}))
 				}
 			}
 			time.Sleep(61 * time.Second)
-			out, err := e.Begin(t.Context(), idem.Request{Key: "later"})
+			out, err = e.Begin(t.Context(), idem.Request{Key: "later"})
 			require.NoError(t, err)
 			require.NoError(t, e.Complete(t.Context(), out.Claim, idem.Response{TTL: time.Second}))
 			time.Sleep(time.Minute)

@@ -118,7 +118,7 @@ func TestTransportDoesNotWaitForAConflict(t *testing.T) {
 			require.Equal(t, 409, resp.StatusCode)
 			body, err := io.ReadAll(resp.Body)
 			require.ErrorIs(t, err, errCut)
-			require.Equal(t, document, strings.TrimRight(string(body), " "))
+			require.True(t, strings.HasPrefix(string(body), document), "as it was sent") // and no JSON that means the same
 			require.Len(t, body, len(document)+1<<20)
 			require.Len(t, base.sent, 1)
 			require.NoError(t, resp.Body.Close())

@@ -256,19 +256,19 @@ func isControl(r rune) bool { return r < ' ' || r == 0x7f }
 // of responses began with, because RoundTrip left it there.
 func (t *Transport) keyOf(req *http.Request) (key, line string, err error) {
 	if first := firstOf(req); first != nil && first != req {
-		if line := first.Header.Get(t.Header); line != "" {
-			key, err := keyIn(line)
+		if line = first.Header.Get(t.Header); line != "" {
+			key, err = keyIn(line)
 			return key, line, err
 		}
 	}
 	key, given := req.Context().Value(clientKey{}).(string)
 	lines := req.Header[t.Header]
 	if len(lines) == 1 {
-		written, err := keyIn(lines[0])
+		written, invalid := keyIn(lines[0])
 		// A request that is repeated with RetryError.Key still has the field of the first time. A server
 		// that does not know both spellings must see the same bytes again.
-		if !given || err == nil && written == key {
-			return written, lines[0], err
+		if !given || invalid == nil && written == key {
+			return written, lines[0], invalid
 		}
 	}
 	if given {

@@ -54,7 +54,7 @@ func TestLastDeliveryThatLosesItsClaim(t *testing.T) {
 	robbed := func(r *rig, result error, settle func(idem.Claim) error) msgidem.Func {
 		return func(ctx context.Context, _ msgidem.Message, _ idem.Claim) error {
 			_, err := r.engine.Forget(ctx, "billing", "m1")
-			assert.NoError(r, err)
+			require.NoError(r, err)
 			claim := r.own(0)
 			go func() {
 				for range 4 {
