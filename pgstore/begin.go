@@ -100,7 +100,7 @@ func (s *Store) begin(ctx context.Context, req *idem.Request, nonce int64) (idem
 			return out, nil
 		}
 		unheard = unheard || doubt
-		again := false
+		var again bool
 		if errors.Is(err, errBusy) {
 			again = tries.conflict(ctx)
 		} else {

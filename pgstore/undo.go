@@ -44,10 +44,10 @@ func (s *Store) undo(ctx context.Context, scope, key string, nonce int64) bool {
 	}
 	started := s.spawn(func() {
 		defer func() { <-s.undoing }()
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
+		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 		defer cancel()
 		defer context.AfterFunc(s.ctx, cancel)()
-		s.undoNow(ctx, scope, key, nonce)
+		s.undoNow(bounded, scope, key, nonce)
 	})
 	if !started {
 		<-s.undoing
