@@ -27,7 +27,7 @@ const (
 // on the engine, turn and turn about, since a machine is never as fast as a second ago. It reports both, and the
 // wrapper's part of the plain consumer's throughput. Server, client and handlers share this process and its
 // processors; a stream is in a file, as it is by default, or in memory; and a handler does nothing or waits for a
-// millisecond, as for a database.
+// millisecond, as for a database. With MaxDeliver the wrapper asks for one message at a time.
 func BenchmarkConsume(b *testing.B) {
 	for _, c := range []struct {
 		name string
@@ -38,6 +38,8 @@ func BenchmarkConsume(b *testing.B) {
 		{"memory", load{storage: jetstream.MemoryStorage}},
 		{"memory-async", load{storage: jetstream.MemoryStorage, async: true}},
 		{"file-1ms", load{storage: jetstream.FileStorage, handler: time.Millisecond}},
+		{"file-maxdeliver", load{storage: jetstream.FileStorage, most: 50}},
+		{"file-1ms-maxdeliver", load{storage: jetstream.FileStorage, handler: time.Millisecond, most: 50}},
 	} {
 		b.Run(c.name, func(b *testing.B) { c.compare(b) })
 	}
@@ -48,6 +50,7 @@ type load struct {
 	storage jetstream.StorageType
 	async   bool          // acknowledgements are not confirmed
 	handler time.Duration // how long it takes
+	most    int           // MaxDeliver of the wrapper's consumer
 }
 
 func (l load) compare(b *testing.B) {
@@ -60,7 +63,7 @@ func (l load) compare(b *testing.B) {
 	var plain, wrapped time.Duration
 	for i := 0; b.Loop(); i++ {
 		p := l.plain(b, br.consumer("plain-"+strconv.Itoa(i), time.Minute))
-		w := l.wrapped(b, br.consumer("wrapped-"+strconv.Itoa(i), time.Minute), engine)
+		w := l.wrapped(b, br.configured(limited("wrapped-"+strconv.Itoa(i), l.most)), engine)
 		plain, wrapped = plain+p, wrapped+w
 		ratios = append(ratios, p.Seconds()/w.Seconds())
 	}

@@ -2,6 +2,7 @@ package natsidem
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -22,28 +23,61 @@ const (
 	SequenceHeader = "Idem-Dead-Sequence" // its place there
 )
 
+// How much of a letter is sent: less each time that the one before was too large for the server or the stream, since
+// a message that was itself as large as it may be has no room for the headers of a letter.
+type fullness int
+
+const (
+	whole   fullness = iota // with the headers of the message and all of the reason
+	short                   // with shortReason of the reason
+	ownOnly                 // and without the headers of the message
+	bare                    // the payload alone
+)
+
+// shortReason is what is left of a reason in bytes, where room is short.
+const shortReason = 64
+
+// The server's error codes for a message that is larger than the stream takes, all of it or its headers.
+const (
+	codeMessageTooLarge jetstream.ErrorCode = 10054
+	codeHeadersTooLarge jetstream.ErrorCode = 10097
+)
+
 // DeadLetters returns a [msgidem.Config.DeadLetter] that publishes the message to subject, with its payload, its
-// headers (but for Nats-…, which are orders to the server) and those above. It succeeds when a stream has stored the letter: there must be one that takes the
-// subject, and it should not be the stream that is read. A letter that comes twice has the same Nats-Msg-Id.
+// headers (but for Nats-…, which are orders to the server) and those above. It succeeds when a stream has stored the
+// letter: there must be one that takes the subject, and it should not be the stream that is read. A letter that comes
+// twice has the same Nats-Msg-Id. One that is too large is sent with fewer headers: at worst it is the payload alone.
 func DeadLetters(js jetstream.Publisher, subject string) func(context.Context, msgidem.DeadLetter) error {
 	return func(ctx context.Context, l msgidem.DeadLetter) error {
-		_, err := js.PublishMsg(ctx, letter(subject, l))
-		if err != nil {
-			return fmt.Errorf("natsidem: dead letter to %s: %w", subject, err)
+		for much := whole; ; much++ {
+			_, err := js.PublishMsg(ctx, letter(subject, l, much))
+			if err == nil {
+				return nil
+			}
+			if !isTooLarge(err) || much == bare {
+				return fmt.Errorf("natsidem: dead letter to %s: %w", subject, err)
+			}
 		}
-		return nil
 	}
 }
 
-func letter(subject string, l msgidem.DeadLetter) *nats.Msg {
+func isTooLarge(err error) bool {
+	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
+		return api.ErrorCode == codeMessageTooLarge || api.ErrorCode == codeHeadersTooLarge
+	}
+	return errors.Is(err, nats.ErrMaxPayload)
+}
+
+func letter(subject string, l msgidem.DeadLetter, much fullness) *nats.Msg {
 	out := nats.NewMsg(subject)
 	out.Data = l.Message.Payload
+	if much == bare {
+		return out
+	}
 	id := l.Message.Scope + "/" + l.Message.ID
 	if in, ok := l.Message.Raw.(jetstream.Msg); ok {
-		for name, values := range in.Headers() {
-			if !strings.HasPrefix(name, "Nats-") { // those are orders to the server: a rollup, a TTL, a window
-				out.Header[name] = values
-			}
+		if much < ownOnly {
+			addHeaders(out.Header, in.Headers())
 		}
 		out.Header.Set(SubjectHeader, in.Subject())
 		if meta, err := in.Metadata(); err == nil {
@@ -53,9 +87,22 @@ func letter(subject string, l msgidem.DeadLetter) *nats.Msg {
 			id = l.Message.Scope + "/" + meta.Stream + "/" + seq // two messages under one ID are two letters
 		}
 	}
+	reason := l.Reason
+	if much >= short && len(reason) > shortReason {
+		reason = strings.ToValidUTF8(reason[:shortReason], "")
+	}
 	out.Header.Set(jetstream.MsgIDHeader, id)
-	out.Header.Set(ReasonHeader, l.Reason)
+	out.Header.Set(ReasonHeader, reason)
 	out.Header.Set(IDHeader, l.Message.ID)
 	out.Header.Set(ScopeHeader, l.Message.Scope)
 	return out
+}
+
+// addHeaders adds what is not an order to the server: a rollup, a TTL, a window.
+func addHeaders(out, in nats.Header) {
+	for name, values := range in {
+		if !strings.HasPrefix(name, "Nats-") {
+			out[name] = values
+		}
+	}
 }

@@ -20,6 +20,9 @@ const defaultPrefetch = 64
 // lookAgain is the longest time that a delivery waits for a client that sleeps, see look.
 const lookAgain = 100 * time.Millisecond
 
+// drainTries bounds the errors that Close gets over before it takes what has come for all there is.
+const drainTries = 100
+
 // checkEvery is how often a consumer that delivers nothing is asked about, see check.
 const checkEvery = 5 * time.Second
 
@@ -34,7 +37,8 @@ type Config struct {
 	Scope string
 
 	// Prefetch is how many messages the server may send ahead of the handlers, at most 10000. They must get
-	// their turn within the consumer's ack wait. Zero means 64.
+	// their turn within the consumer's ack wait. Zero means 64. A consumer with MaxDeliver is sent nothing ahead,
+	// see [Source.Next].
 	Prefetch int
 
 	// AckAsync acknowledges without waiting for the server to confirm it: faster, and if one is lost the message is
@@ -74,7 +78,8 @@ type Source struct {
 	cfg      Config
 	pull     jetstream.Consumer
 	consumer jetstream.ConsumerConfig
-	messages jetstream.MessagesContext
+	messages jetstream.MessagesContext // nil if the consumer has MaxDeliver, see nextOne
+	closed   bool                      // by Close, when messages is nil
 
 	asked       context.Context //nolint:containedctx // what looking was made of
 	looking     context.Context //nolint:containedctx // see look
@@ -104,16 +109,25 @@ func New(ctx context.Context, consumer jetstream.Consumer, cfg Config) (*Source,
 	if cfg.Scope == "" {
 		cfg.Scope = info.Stream + "/" + info.Name
 	}
-	messages, err := consumer.Messages(jetstream.PullMaxMessages(cfg.Prefetch))
-	if err != nil {
+	s := &Source{cfg: cfg, pull: consumer, consumer: info.Config, stopLooking: func() {}}
+	if s.consumer.MaxDeliver > 0 {
+		return s, nil
+	}
+	if s.messages, err = consumer.Messages(jetstream.PullMaxMessages(cfg.Prefetch)); err != nil {
 		return nil, fmt.Errorf("natsidem: %w", err)
 	}
-	return &Source{cfg: cfg, pull: consumer, consumer: info.Config, messages: messages, stopLooking: func() {}}, nil
+	return s, nil
 }
 
 // Next implements [msgidem.Source]. It gets over lost connections as long as the client does; the deletion of
 // the consumer and the end of the connection are errors. After Close it returns [io.EOF].
+//
+// With MaxDeliver it asks the server for one message at a time. Then it may take half a second longer than ctx, or two
+// when the connection is lost, and return a message that came meanwhile: Run handles it before it returns.
 func (s *Source) Next(ctx context.Context) (msgidem.Delivery, error) {
+	if s.messages == nil {
+		return s.nextOne(ctx)
+	}
 	for {
 		m, err := s.messages.Next(jetstream.NextContext(s.look(ctx)))
 		switch {
@@ -167,17 +181,35 @@ func (s *Source) check(ctx context.Context) error {
 func (s *Source) Close() error {
 	s.stopLooking()
 	s.asked = nil
-	s.messages.Drain()
-	for {
-		m, err := s.messages.Next()
-		if err != nil {
-			return nil //nolint:nilerr // there are no more
-		}
+	s.closed = true
+	if s.messages == nil {
+		return nil // nothing is sent ahead, and no request is open
+	}
+	var failed error
+	for _, m := range s.drain() {
 		if err := m.Nak(); err != nil {
-			s.messages.Stop()
-			return fmt.Errorf("natsidem: nak of a prefetched message: %w", err)
+			failed = fmt.Errorf("natsidem: nak of a prefetched message: %w", err)
 		}
 	}
+	return failed
+}
+
+// drain ends the subscription and returns what has come. Nothing may be given back before it has: the server has a
+// request of this consumer still, and would send the message here again, which costs it one more delivery.
+func (s *Source) drain() (list []jetstream.Msg) {
+	s.messages.Drain()
+	for failed := 0; failed < drainTries; {
+		m, err := s.messages.Next()
+		switch {
+		case err == nil:
+			list = append(list, m)
+		case errors.Is(err, jetstream.ErrMsgIteratorClosed), errors.Is(err, jetstream.ErrNoHeartbeat):
+			return list // there are no more
+		default: // what the server said about a request
+			failed++
+		}
+	}
+	return list
 }
 
 // Delivery makes of a message of the consumer, received in whatever way, one for [msgidem.Handler.Handle].

@@ -5,6 +5,9 @@
 //	...
 //	router.AddMiddleware(poisonQueue, retry.Middleware, once.Middleware)
 //
+// The poison queue is one of PoisonQueueWithFilter that lets [idem.ErrInProgress] pass: a duplicate of a message that
+// another consumer is handling is no dead letter. The README has it.
+//
 // Watermill's Deduplicator notes a message before its handler has run, so that the redelivery of one that failed is
 // dropped as a duplicate, and the message is lost. This middleware records that a message is done when its handler has
 // succeeded, and together with it the messages that the handler returned: a process that dies before they are

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
 	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
 	"github.com/stretchr/testify/require"
 
@@ -31,6 +32,16 @@ func newOnce(t testing.TB, store idem.Store, cfg watermillidem.Config) *watermil
 	o, err := watermillidem.New(store, cfg)
 	require.NoError(t, err)
 	return o
+}
+
+// recommended returns the middlewares of the README, in their order.
+func recommended(t testing.TB, letters message.Publisher, o *watermillidem.Once) []message.HandlerMiddleware {
+	t.Helper()
+	queue, err := middleware.PoisonQueueWithFilter(letters, "poison", func(err error) bool { return !errors.Is(err, idem.ErrInProgress) })
+	require.NoError(t, err)
+	retry := middleware.Retry{MaxRetries: 2, InitialInterval: time.Millisecond, ResetContextOnRetry: true,
+		ShouldRetry: func(p middleware.RetryParams) bool { return !watermillidem.IsPoison(p.Err) }}
+	return []message.HandlerMiddleware{queue, retry.Middleware, o.Middleware, middleware.Recoverer}
 }
 
 // A rig is a router over a queue in memory. To publish returns when the message was acknowledged by all who

@@ -127,15 +127,11 @@ func TestProducedMessages(t *testing.T) {
 
 func TestWithRetryAndPoisonQueue(t *testing.T) {
 	t.Parallel()
-	// poisonRig has the three middlewares in the order that the README recommends.
+	// poisonRig has the middlewares that the README recommends.
 	poisonRig := func(t *testing.T, h message.NoPublishHandlerFunc) (r *rig, poison func() []*message.Message, o *watermillidem.Once) {
 		o = newOnce(t, openEngine(t, idem.Config{}), watermillidem.Config{})
 		r = newRig(t)
-		queue, err := middleware.PoisonQueue(r.queue, "poison")
-		require.NoError(t, err)
-		retry := middleware.Retry{MaxRetries: 2, InitialInterval: time.Millisecond, ResetContextOnRetry: true,
-			ShouldRetry: func(p middleware.RetryParams) bool { return !watermillidem.IsPoison(p.Err) }}
-		r.router.AddMiddleware(queue, retry.Middleware, o.Middleware, middleware.Recoverer)
+		r.router.AddMiddleware(recommended(t, r.queue, o)...)
 		poison = r.collect("poison")
 		r.handle("payments", h)
 		r.start()
