@@ -53,11 +53,13 @@ func (o *oracle) claim(c idem.Claim, lease time.Duration, now time.Time) {
 	}
 }
 
+func isTooLarge(resp idem.Response) bool { return len(resp.Header)+len(resp.Body) > most }
+
 // finish ends a claim with a response.
 func (o *oracle) finish(key string, token uint64, f idem.Fingerprint, resp idem.Response, now time.Time) {
 	life := cmp.Or(resp.TTL, o.ttl)
 	resp.TTL = 0
-	if len(resp.Header)+len(resp.Body) > most {
+	if isTooLarge(resp) {
 		resp.Body, resp.Truncated = nil, true
 	}
 	o.cells[key] = &cell{is: idem.Replay, token: token, fingerprint: f, response: resp, since: now, ends: now.Add(life)}
