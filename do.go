@@ -92,6 +92,23 @@ func IsPermanent(err error) bool {
 	}
 }
 
+// lookTimeout bounds Completed: who has lost a claim must not wait long to be told.
+const lookTimeout = time.Second
+
+// Completed reports whether c's operation itself has recorded its response, in the transaction of its effect for instance.
+// Then Extend says [ErrClaimLost], and nothing is wrong: for others that run functions in their way. A store that is no
+// [Inspector], or does not answer within a second, gives false. The end of ctx does not matter.
+func Completed(ctx context.Context, store Store, c Claim) bool {
+	inspector, ok := store.(Inspector)
+	if !ok {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTimeout)
+	defer cancel()
+	rec, found, err := inspector.Lookup(ctx, c.Scope, c.Key)
+	return err == nil && found && rec.State == Replay && rec.Token == c.Token
+}
+
 // Do runs fn once per scope and key, and gives every duplicate of req the response that was recorded. It
 // panics when store or fn is nil. Its errors, for [errors.Is] and [errors.As]:
 //

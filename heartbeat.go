@@ -8,9 +8,6 @@ import (
 	"github.com/seed-5bb5eb37/idem/internal/keeper"
 )
 
-// lookTimeout bounds the look whether a claim that can't be extended was completed.
-const lookTimeout = time.Second
-
 // A heartbeat keeps the claim of one operation of [Do].
 type heartbeat struct {
 	keeper.Keeper
@@ -41,19 +38,7 @@ func (*heartbeat) Tell(context.Context) {}
 
 // Lost tells the operation, unless it has recorded its response itself, in the transaction of its effect for instance.
 func (h *heartbeat) Lost(err error) {
-	if err == nil || !h.completed() {
+	if err == nil || !Completed(h.ctx, h.store, h.claim) {
 		h.lose()
 	}
-}
-
-// completed asks the store, if it can be asked. Who has lost a claim must not wait long to be told.
-func (h *heartbeat) completed() bool {
-	inspector, ok := h.store.(Inspector)
-	if !ok {
-		return false
-	}
-	ctx, cancel := context.WithTimeout(h.ctx, lookTimeout)
-	defer cancel()
-	rec, found, err := inspector.Lookup(ctx, h.claim.Scope, h.claim.Key)
-	return err == nil && found && rec.State == Replay && rec.Token == h.claim.Token
 }

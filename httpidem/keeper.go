@@ -7,7 +7,6 @@ import (
 
 	"github.com/seed-5bb5eb37/idem"
 	"github.com/seed-5bb5eb37/idem/internal/keeper"
-	"github.com/seed-5bb5eb37/idem/internal/settled"
 )
 
 // fallbackLease is taken for the length of a lease that the store does not tell: better too often than never.
@@ -32,7 +31,7 @@ func (*run) Tell(context.Context) {}
 
 // Lost ends the handler's context, unless the handler has completed the claim itself.
 func (x *run) Lost(err error) {
-	if err != nil && settled.ByOwner(&x.values, x.store, x.op.claim) {
+	if err != nil && idem.Completed(&x.values, x.store, x.op.claim) {
 		return
 	}
 	x.conf.Logger.WarnContext(&x.values, "claim lost while its handler runs", "error", err)

@@ -7,7 +7,6 @@ import (
 
 	"github.com/seed-5bb5eb37/idem"
 	"github.com/seed-5bb5eb37/idem/internal/keeper"
-	"github.com/seed-5bb5eb37/idem/internal/settled"
 )
 
 // fallbackLease is taken for the length of a lease that the store does not tell: better too often than never.
@@ -80,7 +79,7 @@ func isStopped(ctx context.Context) bool { return errors.Is(ctx.Err(), context.C
 // Lost ends the handler's context, unless the handler has completed the claim itself.
 func (j *job) Lost(err error) {
 	defer j.guard("store")
-	if err != nil && settled.ByOwner(j.parent, j.store, j.claim) {
+	if err != nil && idem.Completed(j.parent, j.store, j.claim) {
 		return
 	}
 	j.lost.Store(true)
