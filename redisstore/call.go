@@ -85,17 +85,11 @@ func ended(ctx context.Context, err error) bool {
 func (s *Store) replicate(ctx context.Context, a *action, key string, args []string) (text string, err error) {
 	for range 2 {
 		text, err = s.replicateOnce(ctx, a, key, args)
-		if err == nil || errors.Is(err, ErrReplicas) || over(ctx) {
+		if err == nil || errors.Is(err, ErrReplicas) || heed.IsOver(ctx) {
 			break
 		}
 	}
 	return text, err
-}
-
-// over reports whether the time of ctx is up, which a bounded one does not say by itself.
-func over(ctx context.Context) bool {
-	end, ends := ctx.Deadline()
-	return ctx.Err() != nil || ends && !time.Now().Before(end)
 }
 
 // replicateOnce runs an action on one connection and has the server wait there for its replicas, because WAIT is about

@@ -1,7 +1,10 @@
 // Package heed is for clients that do not heed their contexts, or not all the time.
 package heed
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // Call calls f, and returns what it returns, or the cause of ctx once that ends. Then f goes on in a goroutine of its own
 // until the client says so; what it returns is dropped. A ctx may have a deadline and no channel that tells of it: the
@@ -32,4 +35,11 @@ func Call[T any](ctx context.Context, f func(context.Context) (T, error)) (T, er
 		var none T
 		return none, context.Cause(ctx)
 	}
+}
+
+// IsOver reports whether the time of ctx is up: it has ended, or its deadline has passed. A connection that was given the
+// deadline may fail before the context's timer has fired, and a context without a channel never says so by itself.
+func IsOver(ctx context.Context) bool {
+	end, ends := ctx.Deadline()
+	return ctx.Err() != nil || ends && !time.Now().Before(end)
 }

@@ -63,3 +63,12 @@ func TestCall(t *testing.T) {
 		require.ErrorIs(t, err, failed)
 	})
 }
+
+func TestIsOver(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	require.False(t, IsOver(ended))
+	cancel()
+	require.True(t, IsOver(ended))
+	require.False(t, IsOver(deaf{t.Context(), time.Now().Add(time.Hour)}))
+	require.True(t, IsOver(deaf{t.Context(), time.Now()}))
+}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/seed-5bb5eb37/idem/internal/heed"
 )
 
 var (
@@ -210,7 +212,7 @@ func (r *Room[R]) lead(ctx context.Context, w *waiter[R], look func(ctx context.
 			return none, err
 		}
 		found := look(ctx, attempt)
-		if found.Err != nil && isOver(ctx) {
+		if found.Err != nil && heed.IsOver(ctx) {
 			found.Verdict = Mine
 			r.postpone(w.line, respite, attempt)
 		}
@@ -224,13 +226,6 @@ func (r *Room[R]) lead(ctx context.Context, w *waiter[R], look func(ctx context.
 			return found.Result, found.Err
 		}
 	}
-}
-
-// isOver tells whether ctx has ended, or its deadline has passed and its timer has not fired yet: a connection that was
-// given the deadline may fail before.
-func isOver(ctx context.Context) bool {
-	end, ok := ctx.Deadline()
-	return ctx.Err() != nil || ok && !time.Now().Before(end)
 }
 
 // begin waits until it is time for a look, and begins it.
