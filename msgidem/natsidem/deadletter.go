@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed-5bb5eb37/idem/internal/shrink"
 	"github.com/seed-5bb5eb37/idem/msgidem"
 )
 
@@ -23,20 +24,6 @@ const (
 	SequenceHeader = "Idem-Dead-Sequence" // its place there
 )
 
-// How much of a letter is sent: less each time that the one before was too large for the server or the stream, since
-// a message that was itself as large as it may be has no room for the headers of a letter.
-type fullness int
-
-const (
-	whole   fullness = iota // with the headers of the message and all of the reason
-	short                   // with shortReason of the reason
-	ownOnly                 // and without the headers of the message
-	bare                    // the payload alone
-)
-
-// shortReason is what is left of a reason in bytes, where room is short.
-const shortReason = 64
-
 // The server's error codes for a message that is larger than the stream takes, all of it or its headers.
 const (
 	codeMessageTooLarge jetstream.ErrorCode = 10054
@@ -49,15 +36,14 @@ const (
 // twice has the same Nats-Msg-Id. One that is too large is sent with fewer headers: at worst it is the payload alone.
 func DeadLetters(js jetstream.Publisher, subject string) func(context.Context, msgidem.DeadLetter) error {
 	return func(ctx context.Context, l msgidem.DeadLetter) error {
-		for much := whole; ; much++ {
-			_, err := js.PublishMsg(ctx, letter(subject, l, much))
-			if err == nil {
-				return nil
-			}
-			if !isTooLarge(err) || much == bare {
-				return fmt.Errorf("natsidem: dead letter to %s: %w", subject, err)
-			}
+		err := shrink.Send(isTooLarge, func(step shrink.Step) error {
+			_, failed := js.PublishMsg(ctx, letter(subject, l, step))
+			return failed
+		})
+		if err != nil {
+			return fmt.Errorf("natsidem: dead letter to %s: %w", subject, err)
 		}
+		return nil
 	}
 }
 
@@ -68,15 +54,15 @@ func isTooLarge(err error) bool {
 	return errors.Is(err, nats.ErrMaxPayload)
 }
 
-func letter(subject string, l msgidem.DeadLetter, much fullness) *nats.Msg {
+func letter(subject string, l msgidem.DeadLetter, step shrink.Step) *nats.Msg {
 	out := nats.NewMsg(subject)
 	out.Data = l.Message.Payload
-	if much == bare {
+	if step == shrink.Bare {
 		return out
 	}
 	id := l.Message.Scope + "/" + l.Message.ID
 	if in, ok := l.Message.Raw.(jetstream.Msg); ok {
-		if much < ownOnly {
+		if step < shrink.OwnHeaders {
 			addHeaders(out.Header, in.Headers())
 		}
 		out.Header.Set(SubjectHeader, in.Subject())
@@ -87,12 +73,8 @@ func letter(subject string, l msgidem.DeadLetter, much fullness) *nats.Msg {
 			id = l.Message.Scope + "/" + meta.Stream + "/" + seq // two messages under one ID are two letters
 		}
 	}
-	reason := l.Reason
-	if much >= short && len(reason) > shortReason {
-		reason = strings.ToValidUTF8(reason[:shortReason], "")
-	}
 	out.Header.Set(jetstream.MsgIDHeader, id)
-	out.Header.Set(ReasonHeader, reason)
+	out.Header.Set(ReasonHeader, step.Reason(l.Reason))
 	out.Header.Set(IDHeader, l.Message.ID)
 	out.Header.Set(ScopeHeader, l.Message.Scope)
 	return out
