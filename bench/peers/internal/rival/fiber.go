@@ -48,8 +48,10 @@ func (s *fiberStore) Begin(key string, buf []byte) (State, []byte, Claim) {
 	return Fresh, buf, Claim{Key: key}
 }
 
+// Complete adds another second, since the storage's clock is a ticker's, which cuts the time to seconds: near the turn of one it
+// may stand still for two and then go on by both.
 func (s *fiberStore) Complete(_ string, c Claim, body []byte, ttl time.Duration) {
-	must(s.storage.Set(c.Key, body, time.Duration(seconds(ttl))*time.Second))
+	must(s.storage.Set(c.Key, body, time.Duration(seconds(ttl)+1)*time.Second))
 	must(s.lock.Unlock(c.Key))
 }
 
