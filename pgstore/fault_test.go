@@ -239,11 +239,7 @@ func TestLeavingGivesTheClaimBack(t *testing.T) {
 	require.ErrorIs(t, (<-answers).err, context.Canceled)
 	// The Begin that was left claims the key now.
 	require.NoError(t, tx.Rollback(t.Context()))
-	eventually(t, func() bool {
-		out, err := store.Begin(t.Context(), req)
-		require.NoError(t, err)
-		return out.State == idem.Fresh
-	}, "a key that is free")
+	free(t, store, req)
 }
 
 // When the lease that was granted is all but over by the time that the caller hears of it, since the statement was

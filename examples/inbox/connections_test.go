@@ -47,8 +47,10 @@ func TestNoConnectionIsHeldWhileAHandlerRuns(t *testing.T) {
 	}
 	<-running
 	free, most := 0, int32(0)
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
 	for range 100 {
-		<-time.After(10 * time.Millisecond) // some extend the claim, or look what became of it
+		<-tick.C // some extend the claim, or look what became of it
 		held := box.pool.Stat().AcquiredConns()
 		most = max(most, held)
 		if held == 0 {
