@@ -7,6 +7,7 @@ import "strings"
 // A Step is how much of a letter is sent: less each time that the one before was too large.
 type Step int
 
+// The steps, in the order in which they are taken.
 const (
 	Whole      Step = iota // with the headers of the message and all of the reason
 	Short                  // with shortReason of the reason
