@@ -10,19 +10,24 @@ import (
 	"github.com/seed-5bb5eb37/idem"
 )
 
-// cleanBatch is how many rows are cleaned up in one statement: some milliseconds, during which a Begin of one of
-// these keys has to wait.
-const cleanBatch = 1000
+// A Begin of a key that is being cleaned up waits for the whole statement. So that takes as many rows as it manages in
+// batchTime: a thousand on an idle server, and fewer on a busy one.
+const (
+	firstBatch = 100 // rows
+	leastBatch = 25
+	mostBatch  = 1000
+	batchTime  = 20 * time.Millisecond
+)
 
-// Clean deletes what has expired, and returns how many rows that were. It works in batches of 1000, each a
-// transaction of its own, and any number of processes may clean at the same time. Nobody has to clean for the answers
+// Clean deletes what has expired, and returns how many rows that were. It works in batches of 1000 rows at most, or of
+// what takes 20 ms or so, each a transaction of its own, and any number of processes may clean at the same time. Nobody has to clean for the answers
 // to be right, since what has expired is as good as absent; it is for the table not to grow. A row is deleted in the
 // hour after the one for which Begin expected it to expire, with the TTL of the store.
 func (s *Store) Clean(ctx context.Context) (deleted int64, err error) {
 	if ctx == nil {
 		return 0, errNilContext
 	}
-	for {
+	for batch := firstBatch; ; {
 		s.mu.Lock()
 		closed := s.closed
 		s.mu.Unlock()
@@ -32,22 +37,36 @@ func (s *Store) Clean(ctx context.Context) (deleted int64, err error) {
 		if ctx.Err() != nil {
 			return deleted, context.Cause(ctx)
 		}
-		n, moved, err := s.cleanBatch(ctx)
+		start := time.Now()
+		n, moved, err := s.cleanBatch(ctx, batch)
 		deleted += n
 		if err != nil || n+moved == 0 {
 			return deleted, err
 		}
+		batch = nextBatch(batch, time.Since(start))
+	}
+}
+
+// nextBatch returns how many rows to take after a batch that took so long.
+func nextBatch(batch int, took time.Duration) int {
+	switch {
+	case took > batchTime:
+		return max(batch/2, leastBatch)
+	case took < batchTime/4:
+		return min(2*batch, mostBatch)
+	default:
+		return batch
 	}
 }
 
 // cleanBatch cleans one batch. It may be run again, since what was cleaned is not there any more. A batch that was begun
 // is ended although ctx is cancelled: the server would end it anyway, and unseen.
-func (s *Store) cleanBatch(ctx context.Context) (deleted, moved int64, err error) {
+func (s *Store) cleanBatch(ctx context.Context, rows int) (deleted, moved int64, err error) {
 	ctx, cancel := finishing(ctx)
 	defer cancel()
 	var tries retrier
 	for {
-		err := s.pool.QueryRow(ctx, s.queries.clean, int32(cleanBatch)).Scan(&deleted, &moved)
+		err := s.pool.QueryRow(ctx, s.queries.clean, int32(rows)).Scan(&deleted, &moved)
 		if err == nil {
 			return deleted, moved, nil
 		}

@@ -69,6 +69,22 @@ const fillSQL = `INSERT INTO %%s (scope, key, token, nonce, state, fingerprint, 
 		ceil((date_part('epoch', at) + 60) / 3600)
 	FROM generate_series(1, %d) AS i, LATERAL (SELECT now() - interval '2 days' + i * interval '1 ms' AS at) AS made`
 
+// A Begin that waits for a batch shall not do so for long, however slow the server is.
+func TestBatchesTakeAsManyRowsAsTheyManage(t *testing.T) {
+	const slow, fast, right = 21 * time.Millisecond, 4 * time.Millisecond, 10 * time.Millisecond
+	for _, c := range []struct {
+		batch int
+		took  time.Duration
+		want  int
+	}{
+		{100, fast, 200}, {800, fast, 1000}, {1000, fast, 1000},
+		{1000, slow, 500}, {40, slow, 25}, {25, time.Minute, 25},
+		{400, right, 400},
+	} {
+		require.Equal(t, c.want, pgstore.NextBatch(c.batch, c.took), "after %d rows in %v", c.batch, c.took)
+	}
+}
+
 func TestClean(t *testing.T) {
 	t.Run("deletes what has expired, in batches", func(t *testing.T) {
 		y := newYard(t)

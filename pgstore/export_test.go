@@ -35,3 +35,6 @@ func (s *Store) TryUndo(ctx context.Context, nonce int64, scope, key string) err
 
 // Undoing returns how many goroutines give up claims.
 func (s *Store) Undoing() int { return len(s.undoing) }
+
+// NextBatch is how many rows Clean takes after a batch.
+var NextBatch = nextBatch
