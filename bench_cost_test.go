@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"runtime"
 	"runtime/metrics"
 	"slices"
@@ -153,4 +155,29 @@ func benchWake(b *testing.B, round func() (wait, wake func())) {
 	slices.Sort(took)
 	b.ReportMetric(float64(took[len(took)/2]), "wake-ns")
 	b.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkSnapshot writes the records of an engine to a file, and restores them into another one.
+func BenchmarkSnapshot(b *testing.B) {
+	live := scaled(1_000_000)
+	e, file := benchEngine(b, idem.Config{}), filepath.Join(b.TempDir(), "snapshot")
+	fill(b, e, benchKeys(live))
+	b.Run("write", func(b *testing.B) {
+		for b.Loop() {
+			require.NoError(b, e.SnapshotFile(file))
+		}
+		info, err := os.Stat(file)
+		require.NoError(b, err)
+		b.ReportMetric(float64(info.Size())/float64(live), "B/record")
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*live), "ns/record")
+	})
+	b.Run("restore", func(b *testing.B) {
+		for b.Loop() {
+			next := benchEngine(b, idem.Config{})
+			require.NoError(b, next.RestoreFile(file))
+			require.Equal(b, live, next.Len())
+			require.NoError(b, next.Close())
+		}
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*live), "ns/record")
+	})
 }

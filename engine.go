@@ -371,7 +371,7 @@ func (e *Engine) All() iter.Seq[Record] {
 		var buf []Record
 		for i := range e.shards {
 			for cursor, more := uint32(0), true; more; more = cursor != 0 {
-				buf, cursor = e.shards[i].page(cursor, buf[:0])
+				buf, cursor = e.shards[i].list(cursor, buf[:0])
 				for _, r := range buf {
 					if !yield(r) {
 						return

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -51,6 +53,45 @@ func ExampleEngine_Begin() {
 	// charge the card
 	// replay: 201 {"id":1}
 	// mismatch
+}
+
+// A restart: the engine of the next process has what the last one knew.
+func ExampleEngine_SnapshotFile() {
+	dir, err := os.MkdirTemp("", "")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	file := filepath.Join(dir, "idem.snapshot")
+
+	process := func() error {
+		engine, err := idem.New(idem.Config{})
+		if err != nil {
+			return err
+		}
+		defer func() { _ = engine.Close() }()
+		err = engine.RestoreFile(file)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		resp, err := idem.Do(context.Background(), engine, idem.Request{Key: "order-1"},
+			func(context.Context, idem.Claim) (idem.Response, error) {
+				fmt.Println("charge the card")
+				return idem.Response{Status: 201, Body: []byte(`{"id":1}`)}, nil
+			})
+		fmt.Println(resp.Status, err)
+		return errors.Join(err, engine.SnapshotFile(file)) // when no request runs any more
+	}
+	for range 2 {
+		if err := process(); err != nil {
+			fmt.Println(err)
+		}
+	}
+	// Output:
+	// charge the card
+	// 201 <nil>
+	// 201 <nil>
 }
 
 // Do takes care of the claim: it extends the lease while the function runs, records its response, and

@@ -21,7 +21,7 @@ type modelRecord struct {
 	token       uint64 // zero: not known yet
 	fingerprint Fingerprint
 	response    Response
-	since       int64 // -1: not known
+	since       int64 // or sinceUnknown
 	ends        int64 // of the lease or of the record's life
 	lapsed      int64 // end of the lease of what is Unknown now
 
@@ -407,7 +407,7 @@ func (m *model) sameLookup(k modelKey, r *modelRecord, got Record, now int64) {
 	} else {
 		require.Greater(m.t, got.Token, m.last, "tokens grow")
 	}
-	if r.since >= 0 {
+	if r.since != sinceUnknown {
 		require.Equal(m.t, m.time(r.since), got.Since)
 	}
 	if r.state == Replay {
@@ -419,14 +419,19 @@ func (m *model) sameLookup(k modelKey, r *modelRecord, got Record, now int64) {
 
 // close ends the engine with callers still waiting.
 func (m *model) close() {
-	require.NoError(m.t, m.e.Close())
-	synctest.Wait()
+	m.tallied()
 	for k, r := range m.records {
 		for _, w := range r.queue {
 			require.True(m.t, w.done, "%q: a waiter sleeps on", k)
 			require.ErrorIs(m.t, w.err, ErrClosed)
 		}
 	}
+}
+
+// tallied closes the engine and looks at what it has counted.
+func (m *model) tallied() {
+	require.NoError(m.t, m.e.Close())
+	synctest.Wait()
 	require.Zero(m.t, m.e.bytes.Load())
 	require.Zero(m.t, m.e.waiting.Load())
 	got := m.e.Stats()

@@ -1,6 +1,7 @@
 package idem
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -185,7 +186,7 @@ func (f *engineFuzz) extend() {
 	}
 	require.NoError(f.t, err)
 	if !r.live(now) {
-		r.since = -1 // the record may have been there still, or be a new one
+		r.since = sinceUnknown // the record may have been there still, or be a new one
 	}
 	r.state, r.token, r.fingerprint = InProgress, c.Token, c.Fingerprint
 	r.ends = after(now, orDefault(lease, f.cfg.Lease))
@@ -369,5 +370,47 @@ func (f *engineFuzz) byOwner(k modelKey, call func(Claim)) {
 	token := f.at(k, f.e.clock.now()).token
 	if i := slices.IndexFunc(f.pool, func(c Claim) bool { return c.Token == token }); i >= 0 {
 		call(f.pool[i])
+	}
+}
+
+// restart goes on with another engine that has the snapshot of the first one, as another process would. The model tells
+// time by the engine's clock, so its records move.
+func (f *engineFuzz) restart() {
+	down, twice := pick(&f.tape, lives...), f.flag()
+	now := f.e.clock.now()
+	for k := range f.records {
+		if len(f.at(k, now).queue) > 0 {
+			return
+		}
+	}
+	if f.restarts++; f.restarts > fuzzRestarts {
+		return
+	}
+	for k := range f.records {
+		f.reclaim(k, now)
+	}
+	f.note("restart %d", f.restarts)
+	var snapshot bytes.Buffer
+	require.NoError(f.t, f.e.Snapshot(&snapshot))
+	f.pass(int64(down))
+	start, saved := f.e.clock.start, snapshot.Bytes()
+	f.tallied()
+	e, err := New(f.cfg)
+	require.NoError(f.t, err)
+	f.e, f.tally = e, Stats{}
+	require.NoError(f.t, e.Restore(bytes.NewReader(saved)))
+	if twice {
+		require.NoError(f.t, e.Restore(bytes.NewReader(saved)))
+	}
+	shift := int64(e.clock.start.Sub(start))
+	for _, r := range f.records {
+		r.ends, r.lapsed = r.ends-shift, r.lapsed-shift
+		if r.since != sinceUnknown {
+			age := time.Duration(now) - time.Duration(r.since).Truncate(time.Microsecond)
+			r.since = now - shift - int64(age.Truncate(time.Microsecond))
+		}
+	}
+	for i := range f.pool {
+		f.pool[i].origin = nil
 	}
 }

@@ -64,7 +64,11 @@ var fuzzKeys = []modelKey{
 const (
 	fuzzSteps = 120                             // of one input: more only take longer
 	fuzzBulk  = 3 * sweepSlice / 2              // keys of a bulk: more than one hold of the lock reclaims
-	fuzzEnd   = 5 * 365 * 24 * int64(time.Hour) // ns: where an input's time ends
+	fuzzEnd   = 5 * 365 * 24 * int64(time.Hour) // ns: where an engine's time ends
+
+	fuzzRestarts = 9 // together they stay within what a time of day can be
+
+	sinceUnknown = math.MinInt64 // as a modelRecord's since
 )
 
 // An engineFuzz turns a tape into calls on an engine and tells the model of the answers.
@@ -73,6 +77,8 @@ type engineFuzz struct {
 	tape
 	ctx   context.Context //nolint:containedctx // of the bubble that the whole struct lives in
 	trace []string        // what was done, for the log of a failure
+
+	restarts int
 }
 
 // FuzzEngine makes the calls of several callers, some of which wait, while time moves, and compares every
@@ -112,7 +118,7 @@ func runEngineFuzz(t *testing.T, input []byte) {
 	steps := [...]func(){
 		doBegin: f.begin, doWait: f.wait, doComplete: f.complete, doAbandon: f.abandon, doExtend: f.extend,
 		doForget: f.forget, doResolve: f.resolve, doLookup: f.lookup, doAll: f.all, doSleep: f.sleep,
-		doSleepToDeadline: f.sleepToDeadline, doCancel: f.cancel, doHeat: f.heat, doCrowd: f.crowd, doBulk: f.bulk, doRush: f.rush,
+		doSleepToDeadline: f.sleepToDeadline, doCancel: f.cancel, doHeat: f.heat, doCrowd: f.crowd, doBulk: f.bulk, doRush: f.rush, doRestart: f.restart,
 	}
 	for n := 0; len(f.tape) > 0 && n < fuzzSteps; n++ {
 		steps[f.next()%len(steps)]()
@@ -151,6 +157,7 @@ const (
 	doCrowd                  // key, how, life
 	doBulk                   // key, how, life, response, one in how many is completed
 	doRush                   // key, which calls, their bytes
+	doRestart                // life, whether the snapshot is restored twice
 )
 
 // engineSeeds are inputs that go where chance seldom does, under four configs: each of the steps is taken with
@@ -187,6 +194,11 @@ func engineSeeds() (seeds [][]byte) {
 			// More records than one slice end at once.
 			{doBulk, 0, 0, 11, 2, 1, 0, 11, 1, doAll, doSleep, 11, doBulk, 0, 0, 17, 4, 0, 0, 1, 0, doSleepToDeadline, 0, 1, 2, doAll},
 			{doCrowd, 3, 0, 1, doCrowd, 3, 0, 1, doSleep, 17, doResolve, 3, 0, 0, 0, 0, doExtend, 0, 0, 18, doCrowd, 3, 7, 0, doResolve, 3, 3, 0, 0, 18, doSleep, 17},
+			// What is done, in progress, and lapsed before a restart, meanwhile, and after it.
+			{doBegin, 0, 0, 15, doComplete, 0, 0, 3, 1, 100, 15, doBegin, 1, 0, 15, doBegin, 2, 0, 1, doBegin, 3, 0, 11, doBegin, 4, 0, 12, doComplete, 0, 0, 10, 0, 0, 15,
+				doSleep, 10, doRestart, 11, 1, doAll, doBegin, 0, 0, 0, doBegin, 1, 0, 0, doComplete, 3, 0, 1, 0, 0, 0, doExtend, 1, 0, 11, doRestart, 0, 0, doRestart, 14, 0,
+				doBegin, 3, 0, 0, doLookup, 4, doHeat, 0, 0, 0, 1, doRestart, 15, 1, doAll, doBegin, 0, 0, 0},
+			slices.Concat(bytes.Repeat([]byte{doBulk, 0, 0, 13, 2, 1, 0, 13, 1, doRestart, 0, 0}, 4), []byte{doRestart, 18, 1, doBegin, 0, 0, 0, doAll}),
 			// A lapsed claim that was promised to a waiter, and each call that may come before the sweeper.
 			slices.Concat(lapse, []byte{doForget, 0, doAll}), slices.Concat(lapse, []byte{doLookup, 0}), slices.Concat(lapse, []byte{doResolve, 0, 1, 0, 0, 0}),
 			slices.Concat(lapse, []byte{doBegin, 0, 0, 0, doBegin, 0, 6, 0}), slices.Concat(lapse, []byte{doComplete, 0, 0, 1, 0, 0, 0}),

@@ -7,10 +7,8 @@ import "time"
 // admitLocked reports whether there is room for a new record of size bytes.
 func (s *shard) admitLocked(size int) bool {
 	e := s.engine
-	// Responses of claims that were granted are recorded whatever happens, so that the limit may have been passed. Each
-	// may become a slab of its own, and half of the slab numbers stay free for claims that are gone and complete late.
-	numbers := len(s.arena.slabs) + s.counts.inProgress
-	if e.bytes.Load()+int64(s.arena.growth(size)) > int64(e.cfg.MaxBytes) || numbers > maxSlabs/2 {
+	// Responses of claims that were granted are recorded whatever happens, so that the limit may have been passed.
+	if e.bytes.Load()+int64(s.arena.growth(size)) > int64(e.cfg.MaxBytes) || !s.numbersLeftLocked() {
 		return false
 	}
 	if e.cfg.MaxRecords > 0 && e.records.Add(1) > int64(e.cfg.MaxRecords) {
@@ -19,6 +17,10 @@ func (s *shard) admitLocked(size int) bool {
 	}
 	return true
 }
+
+// numbersLeftLocked reports whether there are slab numbers for another record. Each response may become a slab of its own,
+// and half of the numbers stay free for claims that are gone and complete late.
+func (s *shard) numbersLeftLocked() bool { return len(s.arena.slabs)+s.counts.inProgress <= maxSlabs/2 }
 
 // createLocked makes a record for a key that has none. It is not in the wheel yet.
 func (s *shard) createLocked(scope, key string, h uint32, size int) (ref, record) {

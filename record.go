@@ -13,7 +13,7 @@ import (
 //	 8 token        uint64
 //	16 deadline     int64         end of the lease or of the TTL, ns since the engine's start
 //	24 fingerprint  16 bytes
-//	40 since, flags uint64        48 bits: µs since the engine's start; 16 bits: see below
+//	40 since, flags uint64        56 bits: µs since the engine's start, or before it; 8 bits: see below
 //	48 status       int32
 //	52 scope, key   uint16 each   lengths
 //	56 header, body uint32 each   lengths
@@ -21,16 +21,17 @@ type record []byte
 
 const recordHeader = 64
 
-// The upper 16 bits of the word at 40. A cell without one of the three states is free.
+// The upper 8 bits of the word at 40. A cell without one of the three states is free.
 const (
-	flagInProgress = 1 << (48 + iota)
+	flagInProgress = 1 << (sinceBits + iota)
 	flagDone
 	flagUnknown
 	flagFailed
 	flagTruncated
 
 	stateFlags = flagInProgress | flagDone | flagUnknown
-	sinceMask  = 1<<48 - 1
+	sinceBits  = 56 // enough for all µs that an int64 of ns can tell
+	sinceMask  = 1<<sinceBits - 1
 )
 
 func (r record) u32(at int) uint32       { return binary.LittleEndian.Uint32(r[at:]) }
@@ -46,7 +47,7 @@ func (r record) token() uint64       { return r.u64(8) }
 func (r record) deadline() int64     { return int64(r.u64(16)) }
 func (r record) state() uint64       { return r.u64(40) & stateFlags }
 func (r record) flags() uint64       { return r.u64(40) &^ sinceMask }
-func (r record) since() int64        { return int64(r.u64(40)&sinceMask) * int64(time.Microsecond) }
+func (r record) since() int64        { return int64(r.u64(40)<<8) >> 8 * int64(time.Microsecond) }
 func (r record) status() int         { return int(int32(r.u32(48))) }
 func (r record) scopeLen() int       { return int(binary.LittleEndian.Uint16(r[52:])) }
 func (r record) keyLen() int         { return int(binary.LittleEndian.Uint16(r[54:])) }
@@ -95,10 +96,10 @@ func (r record) claim(token uint64, fp Fingerprint, now int64) {
 // lapsed reports whether the record is a claim whose lease has run out.
 func (r record) lapsed(now int64) bool { return r.state() == flagInProgress && r.deadline() <= now }
 
-// mark sets state and flags, and the time since which they hold.
+// mark sets state and flags, and the time since which they hold. It lies before the engine's start when the record was
+// restored.
 func (r record) mark(flags uint64, now int64) {
-	since := min(uint64(now)/uint64(time.Microsecond), sinceMask)
-	r.putU64(40, since|flags)
+	r.putU64(40, uint64(now/int64(time.Microsecond))&sinceMask|flags)
 }
 
 // setState changes the state and nothing else.

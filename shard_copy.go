@@ -1,6 +1,7 @@
 package idem
 
 import (
+	"bytes"
 	"slices"
 	"time"
 )
@@ -29,45 +30,72 @@ func (s *shard) lookup(scope, key string, h uint32) (Record, bool, error) {
 	return found, true, nil
 }
 
-// pageSlice is how many records one hold of the lock copies.
+// list copies records from hash cursor on, and returns the hash to go on from; zero after the last. See page.
+func (s *shard) list(cursor uint32, buf []Record) ([]Record, uint32) {
+	var shared []int // positions in buf
+	next := s.page(cursor, func(r ref, rec record, now int64) {
+		copied, large := s.exportLocked(r, rec, now)
+		if large {
+			shared = append(shared, len(buf))
+		}
+		buf = append(buf, copied)
+	})
+	for _, i := range shared {
+		buf[i].Response.clone(nil)
+	}
+	return buf, next
+}
+
+// save is list for a snapshot. The engine must not be closed: an empty snapshot would take the place of a full one.
+func (s *shard) save(cursor uint32, buf []savedRecord) ([]savedRecord, uint32, error) {
+	var rests []byte
+	next := s.page(cursor, func(r ref, rec record, _ int64) {
+		rest := rec[recordHeader : rec.nameEnd()+rec.headerLen()+rec.bodyLen()]
+		if !s.arena.large(r) { // otherwise it stays as it is, see viewLocked
+			start := len(rests)
+			rests = append(rests, rest...)
+			rest = rests[start:]
+		}
+		buf = append(buf, savedRecord{head: [recordHeader]byte(rec), rest: rest})
+	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return buf, 0, ErrClosed
+	}
+	return buf, next, nil
+}
+
+// pageSlice is how many records one hold of the lock visits.
 const pageSlice = 16
 
-// page copies records from hash cursor on, and returns the hash to go on from; zero after the last. A
-// record that stays is on exactly one page, however many come and go meanwhile.
-func (s *shard) page(cursor uint32, buf []Record) ([]Record, uint32) {
+// page visits live records from hash cursor on, and returns the hash to go on from; zero after the last. A
+// record that stays is on exactly one page, however many come and go meanwhile. Visits are made under the lock.
+func (s *shard) page(cursor uint32, visit func(r ref, rec record, now int64)) (next uint32) {
 	s.mu.Lock()
 	hashes, next := s.index.page(cursor, nil)
 	s.mu.Unlock()
 	slices.Sort(hashes)
 	for batch := range slices.Chunk(slices.Compact(hashes), pageSlice) {
-		buf = s.export(batch, buf)
+		s.visit(batch, visit)
 	}
-	return buf, next
+	return next
 }
 
-// export copies the live records that have one of hashes.
-func (s *shard) export(hashes []uint32, buf []Record) []Record {
+// visit visits the live records that have one of hashes.
+func (s *shard) visit(hashes []uint32, visit func(r ref, rec record, now int64)) {
 	var refs []ref
-	var shared []int // positions in buf
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	now := s.engine.clock.now()
 	for _, h := range hashes {
 		refs = s.index.all(h, refs[:0]) // first, because reclaiming moves slots
 		for _, r := range refs {
 			if live, rec := s.reclaimLocked(r, s.arena.at(r), h, now); live != 0 {
-				copied, large := s.exportLocked(live, rec, now)
-				if large {
-					shared = append(shared, len(buf))
-				}
-				buf = append(buf, copied)
+				visit(live, rec, now)
 			}
 		}
 	}
-	s.mu.Unlock()
-	for _, i := range shared {
-		buf[i].Response.clone(nil)
-	}
-	return buf
 }
 
 // replay answers req when its key is done and was done for the same request, as begin would.
@@ -127,4 +155,62 @@ func (s *shard) adopt(from *Record, h uint32, own record, deadline int64) {
 	rec.claim(from.Token, from.Fingerprint, now)
 	resp.TTL = min(time.Duration(deadline-now), s.engine.cfg.TTL)
 	s.finishLocked(r, rec, h, resp, own, now)
+}
+
+// restore takes in a record of a snapshot, unless its time is over or its key is taken. As restoreLocked it looks at no
+// limit but how many slabs there can be.
+func (s *shard) restore(saved record, scope, key string, h uint32) error {
+	var own record
+	if len(saved) > maxShared {
+		own = bytes.Clone(saved) // see ownCell
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return ErrClosed
+	}
+	now := s.engine.clock.now()
+	lapsed := saved.lapsed(now)
+	end := saved.deadline()
+	if lapsed && s.engine.cfg.OnLeaseExpiry == Hold {
+		end = after(end, s.engine.cfg.TTL)
+	}
+	r, rec := s.findLocked(h, scope, key)
+	if r, _ = s.reclaimLocked(r, rec, h, now); r != 0 || end <= now {
+		return nil
+	}
+	if !s.numbersLeftLocked() {
+		s.counts.refused++
+		return ErrFull
+	}
+	if r, rec = s.enterLocked(saved, own, h); lapsed {
+		s.settleLocked(r, rec, h, now)
+	} else {
+		s.scheduleLocked(r, rec, rec.deadline(), now)
+	}
+	return nil
+}
+
+// enterLocked gives a record from elsewhere a cell: own, if there is one. It is not in the wheel yet.
+func (s *shard) enterLocked(saved, own record, h uint32) (r ref, rec record) {
+	if own != nil {
+		r = s.arena.adopt(own)
+	} else {
+		r = s.arena.alloc(len(saved))
+	}
+	rec = s.arena.at(r)
+	copy(rec, saved)
+	s.index.insert(h, r)
+	s.counts.restored++
+	if s.engine.cfg.MaxRecords > 0 {
+		s.engine.records.Add(1)
+	}
+	switch rec.state() {
+	case flagInProgress:
+		s.counts.inProgress++
+	case flagDone:
+		s.estimateLocked(rec.headerLen() + rec.bodyLen())
+	}
+	s.accountLocked()
+	return r, rec
 }

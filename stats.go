@@ -22,7 +22,7 @@ type Stats struct {
 	Truncated     uint64 // of them, those whose body was not kept
 	Abandoned     uint64
 	Extended      uint64
-	Restored      uint64 // records made anew by a late Complete or Extend
+	Restored      uint64 // records made anew: by Restore, or by a late Complete or Extend
 	Lost          uint64 // answers ErrClaimLost to claims of this engine
 	LeasesExpired uint64 // claims whose lease ran out
 	Expired       uint64 // records whose TTL ran out

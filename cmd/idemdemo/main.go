@@ -8,7 +8,8 @@
 //	idemdemo serve           a payments API behind httpidem (serve.go, api.go) with a live page (board.go)
 //	idemdemo load -url URL   a storm of retries through httpidem.Transport (load.go)
 //
-// All of it listens on loopback only, unless it is told otherwise, and keeps nothing on disk.
+// All of it listens on loopback only, unless it is told otherwise, and keeps nothing on disk
+// without -keep.
 package main
 
 import (

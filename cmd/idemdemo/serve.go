@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"strings"
@@ -21,6 +23,7 @@ const serveLease = 10 * time.Second
 type service struct {
 	addr string        // where to listen
 	wait time.Duration // how long duplicates wait; [httpidem.Config]
+	keep string        // a file for the engine's records, or empty
 }
 
 // serveCommand lets duplicates wait for two seconds unless it is told otherwise: long enough for them to get
@@ -35,6 +38,8 @@ func serveCommand() command {
 			flags.Var((*address)(&s.addr), "addr", "`host:port` to listen at; port 0 takes a free one")
 			flags.Var(timeWithin(&s.wait, 0, time.Minute), "wait",
 				"how `long` a duplicate waits for the first request before it is told 409, 0s to 1m")
+			flags.StringVar(&s.keep, "keep", "",
+				"a `file` that the engine's records are written to at the end and read from at the start, so that a restart forgets none")
 			return s.run
 		},
 	}
@@ -44,6 +49,9 @@ func serveCommand() command {
 // first. There are few shards, so that the page can show each.
 func (s *service) run(ctx context.Context, stdout, stderr io.Writer) error {
 	return withEngine(idem.Config{Shards: 8, Lease: serveLease}, func(e *idem.Engine) error {
+		if err := s.restore(e, stdout); err != nil {
+			return err
+		}
 		closing := make(chan struct{})
 		payments := newAPI()
 		h, err := s.handler(e, payments, closing)
@@ -63,11 +71,34 @@ func (s *service) run(ctx context.Context, stdout, stderr io.Writer) error {
 		if n := e.Stats().InProgress; n > 0 {
 			fmt.Fprintf(stdout, "payments to finish: %d; Ctrl-C again stops at once\n", n)
 		}
-		err = server.shut()
+		err = errors.Join(server.shut(), s.save(e))
 		fmt.Fprintf(stdout, "stopped; charges: %s, replays: %s\n",
 			grouped(payments.books.total()), grouped(int(e.Stats().Replayed)))
 		return err
 	})
+}
+
+// restore takes in what an earlier run has kept. The first one finds nothing.
+func (s *service) restore(e *idem.Engine, stdout io.Writer) error {
+	if s.keep == "" {
+		return nil
+	}
+	if err := e.RestoreFile(s.keep); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("-keep %s: %w", s.keep, err)
+	}
+	fmt.Fprintf(stdout, "records of earlier runs: %s\n", grouped(e.Len()))
+	return nil
+}
+
+// save keeps the records for the next run. Nobody asks for them any more, so that none is missing.
+func (s *service) save(e *idem.Engine) error {
+	if s.keep == "" {
+		return nil
+	}
+	if err := e.SnapshotFile(s.keep); err != nil {
+		return fmt.Errorf("-keep %s: %w", s.keep, err)
+	}
+	return nil
 }
 
 // handler puts the API, the middleware and the page together. The traffic is watched in front of the

@@ -5,8 +5,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -306,4 +309,37 @@ func TestServe(t *testing.T) {
 	for last = range out.lines {
 	}
 	require.Equal(t, "stopped; charges: 1, replays: 0", last)
+}
+
+// A payment that was made before a restart is not made after it.
+func TestServeKeeps(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "records")
+	var first string
+	for i, want := range []struct{ records, end string }{
+		{"records of earlier runs: 0", "stopped; charges: 1, replays: 0"},
+		{"records of earlier runs: 1", "stopped; charges: 0, replays: 1"},
+	} {
+		ctx, interrupt := context.WithCancel(t.Context())
+		out := &lineWriter{lines: make(chan string, 100)}
+		code := make(chan int)
+		go func() { code <- run(ctx, []string{"serve", "-addr", "127.0.0.1:0", "-keep", file}, out, io.Discard) }()
+		require.Equal(t, want.records, <-out.lines)
+		url := strings.TrimPrefix(<-out.lines, "payments API: ")
+		paid := send(t, http.MethodPost, url+"/payments?take=0s", "k", `{"order":"A-1","cents":1}`)
+		if i == 0 {
+			first = paid.body
+		}
+		require.Equal(t, first, paid.body)
+		interrupt()
+		require.Equal(t, exitOK, <-code)
+		close(out.lines)
+		var last string
+		for last = range out.lines {
+		}
+		require.Equal(t, want.end, last)
+	}
+	require.NoError(t, os.WriteFile(file, []byte("scribbled over"), 0o600))
+	var stderr bytes.Buffer
+	require.Equal(t, exitFailed, run(t.Context(), []string{"serve", "-addr", "127.0.0.1:0", "-keep", file}, io.Discard, &stderr))
+	require.Contains(t, stderr.String(), "-keep "+file+": idem: damaged snapshot")
 }
