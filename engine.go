@@ -54,8 +54,8 @@ type Config struct {
 	// MaxWaitersPerKey bounds those that wait for one key. Zero means 1024.
 	MaxWaitersPerKey int
 
-	// Logger is told what no caller can see, by the engine's goroutine: that leases ran out before their owners completed,
-	// and how many since it was told last. Nil means nobody is.
+	// Logger is told what no caller can see: that leases ran out before their owners completed, and how many since it was
+	// told last, by the engine's goroutine; and what Restore found over. Nil means nobody is.
 	Logger *slog.Logger
 }
 
@@ -75,7 +75,7 @@ const (
 )
 
 // An Engine is the in-memory [Store] and [Inspector]. It must be made by [New]. All methods may be called
-// by any number of goroutines. It forgets everything when the process ends.
+// by any number of goroutines. What it knows ends with the process, but for a [Engine.Snapshot].
 type Engine struct {
 	cfg    Config
 	seed   maphash.Seed
@@ -101,6 +101,8 @@ type Engine struct {
 
 	sweeper   sweeper
 	closeOnce sync.Once
+	saving    sync.Mutex  // held while a file is written
+	tier      atomic.Bool // a TieredStore has it
 }
 
 var (

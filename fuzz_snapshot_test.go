@@ -3,6 +3,8 @@ package idem
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -80,11 +82,35 @@ func TestRestoreOfNoRecord(t *testing.T) {
 		"a flag that does not exist": func(r record) { r.mark(flagDone|1<<63, 0) },
 		"a body and no state":        func(r record) { r.mark(0, 0) },
 		"a body while in progress":   func(r record) { r.mark(flagInProgress, 0) },
-		"a length beyond its end":    func(r record) { r[63] = 0x7f },
+		"a length beyond its end":    func(r record) { r[63] = 0x7e },
+		"a length beyond all":        func(r record) { r[59], r[63] = 0x7f, 0x7f },
 	} {
 		e := openForTest(t, Config{})
 		require.ErrorIs(t, e.Restore(bytes.NewReader(forge(change))), ErrSnapshot, name)
 		require.Zero(t, e.Len(), name)
+	}
+}
+
+// The lock of a shard is not held for what a heap of responses takes to be gathered, nor is a large one copied under it.
+func TestSnapshotGathersNoHeap(t *testing.T) {
+	e := openForTest(t, Config{Shards: 1})
+	body := string(make([]byte, 15_000))
+	for i := range 1000 {
+		keep(t, e, fmt.Sprint(i), body, time.Hour)
+	}
+	s := &e.shards[0]
+	for cursor, more := uint32(0), true; more; more = cursor != 0 {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		page, next, err := s.save(cursor, nil)
+		runtime.ReadMemStats(&after)
+		require.NoError(t, err)
+		bytes := 0
+		for _, r := range page {
+			bytes += len(r.rest)
+		}
+		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(2*bytes+100_000))
+		cursor = next
 	}
 }
 

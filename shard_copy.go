@@ -48,22 +48,23 @@ func (s *shard) list(cursor uint32, buf []Record) ([]Record, uint32) {
 
 // save is list for a snapshot. The engine must not be closed: an empty snapshot would take the place of a full one.
 func (s *shard) save(cursor uint32, buf []savedRecord) ([]savedRecord, uint32, error) {
-	var rests []byte
 	next := s.page(cursor, func(r ref, rec record, _ int64) {
 		rest := rec[recordHeader : rec.nameEnd()+rec.headerLen()+rec.bodyLen()]
 		if !s.arena.large(r) { // otherwise it stays as it is, see viewLocked
-			start := len(rests)
-			rests = append(rests, rest...)
-			rest = rests[start:]
+			rest = bytes.Clone(rest)
 		}
 		buf = append(buf, savedRecord{head: [recordHeader]byte(rec), rest: rest})
 	})
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
+	if s.isClosed() {
 		return buf, 0, ErrClosed
 	}
 	return buf, next, nil
+}
+
+func (s *shard) isClosed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
 }
 
 // pageSlice is how many records one hold of the lock visits.
@@ -157,9 +158,9 @@ func (s *shard) adopt(from *Record, h uint32, own record, deadline int64) {
 	s.finishLocked(r, rec, h, resp, own, now)
 }
 
-// restore takes in a record of a snapshot, unless its time is over or its key is taken. As restoreLocked it looks at no
-// limit but how many slabs there can be.
-func (s *shard) restore(saved record, scope, key string, h uint32) error {
+// restore takes in a record of a snapshot, unless its time is over or its key is taken, and reports whether it is not over.
+// As restoreLocked it looks at no limit but how many slabs there can be.
+func (s *shard) restore(saved record, scope, key string, h uint32) (live bool, err error) {
 	var own record
 	if len(saved) > maxShared {
 		own = bytes.Clone(saved) // see ownCell
@@ -167,39 +168,69 @@ func (s *shard) restore(saved record, scope, key string, h uint32) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return ErrClosed
+		return false, ErrClosed
 	}
 	now := s.engine.clock.now()
-	lapsed := saved.lapsed(now)
-	end := saved.deadline()
+	lapsed, end := saved.lapsed(now), saved.deadline()
 	if lapsed && s.engine.cfg.OnLeaseExpiry == Hold {
 		end = after(end, s.engine.cfg.TTL)
 	}
 	r, rec := s.findLocked(h, scope, key)
-	if r, _ = s.reclaimLocked(r, rec, h, now); r != 0 || end <= now {
-		return nil
+	if r, rec = s.settleLocked(r, rec, h, now); r != 0 && !saved.succeeds(rec, now) {
+		return true, nil
+	}
+	if end <= now {
+		if lapsed && r == 0 {
+			s.counts.restored++
+			s.lapseLocked()
+		}
+		return false, nil
 	}
 	if !s.numbersLeftLocked() {
 		s.counts.refused++
-		return ErrFull
+		return false, ErrFull
+	}
+	if r != 0 {
+		s.supersedeLocked(r, rec, h)
 	}
 	if r, rec = s.enterLocked(saved, own, h); lapsed {
 		s.settleLocked(r, rec, h, now)
 	} else {
 		s.scheduleLocked(r, rec, rec.deadline(), now)
 	}
-	return nil
+	return true, nil
+}
+
+// succeeds reports whether a record of a snapshot takes the place of known, the key's own: it tells how the same claim
+// ended, or known is a claim that has lapsed and is the older one.
+func (r record) succeeds(known record, now int64) bool {
+	if r.token() == known.token() {
+		return r.state() == flagDone && known.state() != flagDone
+	}
+	return known.lapsed(now) && r.token() > known.token()
+}
+
+// supersedeLocked erases a claim in whose place another record comes.
+func (s *shard) supersedeLocked(r ref, rec record, h uint32) {
+	if rec.lapsed(s.engine.clock.now()) {
+		s.lapseLocked()
+	} else {
+		s.counts.forgotten++
+	}
+	s.wakeAllLocked(r)
+	s.removeLocked(r, rec, h)
 }
 
 // enterLocked gives a record from elsewhere a cell: own, if there is one. It is not in the wheel yet.
 func (s *shard) enterLocked(saved, own record, h uint32) (r ref, rec record) {
 	if own != nil {
 		r = s.arena.adopt(own)
+		rec = own
 	} else {
 		r = s.arena.alloc(len(saved))
+		rec = s.arena.at(r)
+		copy(rec, saved)
 	}
-	rec = s.arena.at(r)
-	copy(rec, saved)
 	s.index.insert(h, r)
 	s.counts.restored++
 	if s.engine.cfg.MaxRecords > 0 {

@@ -3,27 +3,45 @@ package idem
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
 )
 
-// SnapshotFile writes a [Engine.Snapshot] to a file that only this user can read. The file is complete and on disk when it
-// gets its name, in the place of the one that has it: whatever happens, a later process finds the old one or the new one.
+// SnapshotFile writes a [Engine.Snapshot] to a file that only its owner can read (mode 0600). It is written beside the one that
+// has the name, as name.tmp, and takes its place when it is complete and on disk: whatever happens, a later process
+// finds the old one or the new one. So the directory must be writable, and of a mount the directory be mounted, not the
+// file. A file is one process's: the next one must not read it before the last one has written it.
 func (e *Engine) SnapshotFile(name string) error {
-	dir := filepath.Dir(name)
-	f, err := os.CreateTemp(dir, filepath.Base(name)+".*.tmp")
-	if err != nil {
+	e.saving.Lock() // or the older of two might take the place of the newer
+	defer e.saving.Unlock()
+	if target, err := filepath.EvalSymlinks(name); err == nil {
+		name = target
+	}
+	if err := e.replaceFile(name); err != nil {
 		return fmt.Errorf("idem: snapshot: %w", err)
 	}
-	err = errors.Join(e.Snapshot(f), f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), name)
+	return nil
+}
+
+func (e *Engine) replaceFile(name string) error {
+	temp := name + ".tmp"
+	// What a process left that was killed may be in the way, and may be anybody's to read.
+	if err := os.Remove(temp); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	if err = errors.Join(e.Snapshot(f), f.Sync(), f.Close()); err == nil {
+		err = os.Rename(temp, name)
 	}
 	if err != nil {
-		return fmt.Errorf("idem: snapshot: %w", errors.Join(err, os.Remove(f.Name())))
+		return errors.Join(err, os.Remove(temp))
 	}
-	return syncDir(dir)
+	return syncDir(filepath.Dir(name))
 }
 
 // RestoreFile restores the snapshot in a file, see [Engine.Restore]. When there is none the error is [os.ErrNotExist],
@@ -34,7 +52,14 @@ func (e *Engine) RestoreFile(name string) error {
 		return fmt.Errorf("idem: snapshot: %w", err)
 	}
 	defer func() { _ = f.Close() }() // nothing was written
-	return e.Restore(f)
+	in := newSnapshotReader(f)
+	if err := e.restoreAll(in); err != nil {
+		return err
+	}
+	if _, err := in.in.ReadByte(); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("%w: there is more after its end", ErrSnapshot)
+	}
+	return nil
 }
 
 // syncDir makes a new name in dir last. Windows has no such call and needs none.
@@ -44,10 +69,7 @@ func syncDir(dir string) error {
 	}
 	d, err := os.Open(dir)
 	if err != nil {
-		return fmt.Errorf("idem: snapshot: %w", err)
+		return err
 	}
-	if err := errors.Join(d.Sync(), d.Close()); err != nil {
-		return fmt.Errorf("idem: snapshot: %w", err)
-	}
-	return nil
+	return errors.Join(d.Sync(), d.Close())
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/bits"
 	"slices"
 	"time"
@@ -49,7 +50,10 @@ const maxSavedToken = 1 << 62
 
 // check tells what is wrong with the header of a record that has left, if anything.
 func (r record) check() error {
+	payload := uint64(r.u32(56)) + uint64(r.u32(60))
 	switch state := r.state(); {
+	case payload > math.MaxInt32 || payload > math.MaxInt-recordHeader-2*math.MaxUint16:
+		return fmt.Errorf("a response of %d bytes", payload)
 	case r.next()|r.prev() != 0:
 		return fmt.Errorf("links %d and %d", r.next(), r.prev())
 	case r.token() == 0 || r.token() > maxSavedToken:
@@ -58,7 +62,7 @@ func (r record) check() error {
 		return fmt.Errorf("flags %#x", r.flags()>>sinceBits)
 	case state != 0 && (r.keyLen() == 0 || r.deadline() <= 0):
 		return fmt.Errorf("key of %d bytes, %d ns left", r.keyLen(), r.deadline())
-	case state != flagDone && r.headerLen()|r.bodyLen() != 0:
+	case state != flagDone && payload > 0:
 		return errors.New("a response of what is not done")
 	}
 	return nil
@@ -118,12 +122,12 @@ func newSnapshotReader(r io.Reader) *snapshotReader {
 }
 
 func (r *snapshotReader) begin() (taken time.Time, err error) {
+	if magic, _ := r.in.Peek(len(snapshotMagic)); len(magic) == len(snapshotMagic) && string(magic) != snapshotMagic {
+		return time.Time{}, fmt.Errorf("%w: it begins with %q, want %q", ErrSnapshot, magic, snapshotMagic)
+	}
 	b, err := r.piece(nil, len(snapshotMagic)+8)
 	if err != nil {
 		return time.Time{}, err
-	}
-	if magic := string(b[:len(snapshotMagic)]); magic != snapshotMagic {
-		return time.Time{}, fmt.Errorf("%w: it begins with %q, want %q", ErrSnapshot, magic, snapshotMagic)
 	}
 	return time.Unix(0, int64(binary.LittleEndian.Uint64(b[len(snapshotMagic):]))), nil
 }

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
+	"log/slog"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -168,6 +168,7 @@ func TestRestoreChangesNothingThatIsThere(t *testing.T) {
 		r.complete(r.fresh("done", 0), "old")
 		r.complete(r.fresh("running", 0), "old")
 		saved := r.snapshot()
+		time.Sleep(time.Second) // or both would grant the same tokens
 		next := newRig(r, idem.Config{})
 		next.complete(next.fresh("done", 0), "new")
 		c := next.fresh("running", 0)
@@ -180,6 +181,75 @@ func TestRestoreChangesNothingThatIsThere(t *testing.T) {
 		require.NoError(r, r.Restore(bytes.NewReader(saved)), "its own")
 		require.Zero(r, r.Stats().Restored)
 	})
+}
+
+// Of two snapshots the one that knows how a claim ended is right, whichever is restored first. And what has lapsed is
+// its owner's still, as long as nobody came later.
+func TestRestoreWhatIsNewer(t *testing.T) {
+	bubble(t, idem.Config{}, func(r rig) {
+		c := r.fresh("k", time.Minute)
+		older := r.snapshot()
+		r.complete(c, "b")
+		newer := r.snapshot()
+		for _, order := range [][][]byte{{older, newer}, {newer, older}} {
+			next := newRig(r, idem.Config{})
+			var waited sync.WaitGroup
+			for i, saved := range order {
+				require.NoError(r, next.Restore(bytes.NewReader(saved)))
+				if i == 0 {
+					waited.Go(func() {
+						out, err := next.Begin(r.Context(), idem.Request{Key: "k", Wait: true})
+						require.NoError(r, err)
+						require.Equal(r, idem.Replay, out.State)
+					})
+					synctest.Wait()
+				}
+			}
+			waited.Wait()
+			next.replays("k", "b")
+		}
+		time.Sleep(time.Second)
+		next := newRig(r, idem.Config{})
+		late := next.fresh("k", time.Nanosecond)
+		time.Sleep(time.Nanosecond)
+		require.NoError(r, next.Restore(bytes.NewReader(older)))
+		next.complete(late, "later")
+		next.replays("k", "later")
+		require.NoError(r, next.Restore(bytes.NewReader(newer)))
+		next.replays("k", "later")
+	})
+}
+
+// An operator is told what a restart has cost.
+func TestRestoreTellsWhatIsOver(t *testing.T) {
+	for _, policy := range []idem.LeasePolicy{idem.TakeOver, idem.Hold} {
+		var log bytes.Buffer
+		cfg := idem.Config{OnLeaseExpiry: policy, Shards: 1, Logger: slog.New(slog.NewTextHandler(&log, nil))}
+		bubble(t, cfg, func(r rig) {
+			for i := range 1000 {
+				r.fresh(fmt.Sprint(i), time.Second)
+			}
+			r.done("over", "b", time.Second)
+			r.done("stays", "b", time.Hour)
+			next := r.restart(cfg, 2*time.Second)
+			time.Sleep(time.Second)
+			synctest.Wait()
+			require.EqualValues(r, 1000, next.Stats().LeasesExpired)
+			over := map[idem.LeasePolicy]int{idem.TakeOver: 1001, idem.Hold: 1}[policy]
+			require.Contains(r, log.String(), fmt.Sprintf("records=1002 over=%d age=2s", over))
+			told := 0
+			for _, n := range regexp.MustCompile(`claims=(\d+)`).FindAllStringSubmatch(log.String(), -1) {
+				claims, err := strconv.Atoi(n[1])
+				require.NoError(r, err)
+				told += claims
+			}
+			require.Equal(r, 1000, told)
+			st := next.Stats()
+			if policy == idem.TakeOver {
+				require.Equal(r, st.Restored, uint64(st.Records)+st.LeasesExpired)
+			}
+		})
+	}
 }
 
 func TestRestoreUnderOtherLimits(t *testing.T) {
@@ -262,6 +332,7 @@ func TestSnapshotErrors(t *testing.T) {
 	require.NoError(t, r.Close())
 	require.ErrorIs(t, r.Snapshot(io.Discard), idem.ErrClosed)
 	require.ErrorIs(t, r.Restore(bytes.NewReader(saved)), idem.ErrClosed)
+	require.ErrorIs(t, r.Restore(bytes.NewReader(newRig(t, idem.Config{}).snapshot())), idem.ErrClosed, "nor one without records")
 }
 
 type failingWriter struct {
@@ -274,32 +345,6 @@ func (w *failingWriter) Write(p []byte) (int, error) {
 		return 0, w.err
 	}
 	return len(p), nil
-}
-
-func TestSnapshotFile(t *testing.T) {
-	dir := t.TempDir()
-	name := filepath.Join(dir, "idem.snapshot")
-	r := newRig(t, idem.Config{})
-	require.ErrorIs(t, r.RestoreFile(name), fs.ErrNotExist)
-	require.NoError(t, os.WriteFile(name, []byte("what was there"), 0o644))
-	require.ErrorIs(t, r.RestoreFile(name), idem.ErrSnapshot)
-	r.complete(r.fresh("k", 0), "b")
-	require.NoError(t, r.SnapshotFile(name))
-	info, err := os.Stat(name)
-	require.NoError(t, err)
-	require.Equal(t, fs.FileMode(0o600), info.Mode().Perm(), "responses are nobody else's business")
-
-	next := newRig(t, idem.Config{})
-	require.NoError(t, next.RestoreFile(name))
-	next.replays("k", "b")
-
-	require.NoError(t, r.Close())
-	require.ErrorIs(t, r.SnapshotFile(name), idem.ErrClosed)
-	require.ErrorIs(t, next.SnapshotFile(filepath.Join(dir, "missing", "f")), fs.ErrNotExist)
-	require.NoError(t, newRig(t, idem.Config{}).RestoreFile(name), "the old one is as it was")
-	entries, err := os.ReadDir(dir)
-	require.NoError(t, err)
-	require.Len(t, entries, 1, "and nothing is left over")
 }
 
 // A snapshot that is taken under load has all that was done before.

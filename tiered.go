@@ -50,11 +50,15 @@ const maxAsking = 4096
 //     resolves it sees at once.
 //   - A full local keeps nothing more; that costs time, not correctness.
 //
-// local must not be used for anything else. The caller closes both when the store is no longer used; it has
+// local must not be used for anything else, and it panics when local holds records of its own; nor is there a need to
+// carry it over a restart. The caller closes both when the store is no longer used; it has
 // nothing of its own to close. How often local answered is in its Stats, as Replayed.
 func Tiered(local *Engine, remote Store) *TieredStore {
 	if local == nil || remote == nil {
 		panic("idem: Tiered with a nil engine or store")
+	}
+	if !local.tier.Swap(true) && local.Len() > 0 {
+		panic("idem: Tiered with an engine that holds records of its own")
 	}
 	inspector, _ := remote.(Inspector)
 	cfg := &local.cfg

@@ -14,7 +14,7 @@ const kept = 10_000
 // as it is asked; keeping duplicates away from it is the work of the packages that are shown here.
 type ledger struct {
 	mu     sync.Mutex
-	count  int            // charges made; the number of the last one
+	count  int            // charges made, before a restart as well; the number of the last one
 	orders map[string]int // how often each order was charged
 	recent []charge       // the last charges, oldest first: at least kept of them, below twice as many
 }
@@ -43,6 +43,13 @@ func (l *ledger) charge(c charge) charge {
 	}
 	l.recent = append(l.recent, c)
 	return c
+}
+
+// goOnFrom makes the next charge's number come after last.
+func (l *ledger) goOnFrom(last int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.count = max(l.count, last)
 }
 
 // total returns how many charges were made.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -39,7 +40,8 @@ func serveCommand() command {
 			flags.Var(timeWithin(&s.wait, 0, time.Minute), "wait",
 				"how `long` a duplicate waits for the first request before it is told 409, 0s to 1m")
 			flags.StringVar(&s.keep, "keep", "",
-				"a `file` that the engine's records are written to at the end and read from at the start, so that a restart forgets none")
+				"a `file` that the engine's records are written to at the end and read from at the start, so that no payment is made\n"+
+					"again after a restart; the ledger begins anew")
 			return s.run
 		},
 	}
@@ -49,11 +51,11 @@ func serveCommand() command {
 // first. There are few shards, so that the page can show each.
 func (s *service) run(ctx context.Context, stdout, stderr io.Writer) error {
 	return withEngine(idem.Config{Shards: 8, Lease: serveLease}, func(e *idem.Engine) error {
-		if err := s.restore(e, stdout); err != nil {
-			return err
-		}
 		closing := make(chan struct{})
 		payments := newAPI()
+		if err := s.restore(e, payments.books, stdout); err != nil {
+			return err
+		}
 		h, err := s.handler(e, payments, closing)
 		if err != nil {
 			return err
@@ -78,19 +80,26 @@ func (s *service) run(ctx context.Context, stdout, stderr io.Writer) error {
 	})
 }
 
-// restore takes in what an earlier run has kept. The first one finds nothing.
-func (s *service) restore(e *idem.Engine, stdout io.Writer) error {
+// restore takes in what an earlier run has kept; the first one finds nothing. It writes the file at once, so that a place
+// where that cannot be done is noticed now. The ledger is not kept, but it gives no number a second time.
+func (s *service) restore(e *idem.Engine, books *ledger, stdout io.Writer) error {
 	if s.keep == "" {
 		return nil
 	}
 	if err := e.RestoreFile(s.keep); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("-keep %s: %w", s.keep, err)
 	}
+	for rec := range e.All() {
+		var made charge
+		if json.Unmarshal(rec.Response.Body, &made) == nil {
+			books.goOnFrom(made.ID)
+		}
+	}
 	fmt.Fprintf(stdout, "records of earlier runs: %s\n", grouped(e.Len()))
-	return nil
+	return s.save(e)
 }
 
-// save keeps the records for the next run. Nobody asks for them any more, so that none is missing.
+// save keeps the records for the next run.
 func (s *service) save(e *idem.Engine) error {
 	if s.keep == "" {
 		return nil
@@ -101,10 +110,27 @@ func (s *service) save(e *idem.Engine) error {
 	return nil
 }
 
+// A gate is the engine until closing is closed. Then nothing begins any more, so that all that runs has ended when the
+// server is shut, and what ended is in what is kept.
+type gate struct {
+	*idem.Engine
+	closing <-chan struct{}
+}
+
+// Begin implements [idem.Store].
+func (g gate) Begin(ctx context.Context, req idem.Request) (idem.Outcome, error) {
+	select {
+	case <-g.closing:
+		return idem.Outcome{}, idem.ErrClosed
+	default:
+		return g.Engine.Begin(ctx, req)
+	}
+}
+
 // handler puts the API, the middleware and the page together. The traffic is watched in front of the
 // middleware, whose own answers count as well.
 func (s *service) handler(e *idem.Engine, payments *api, closing chan struct{}) (http.Handler, error) {
-	idempotent, err := httpidem.New(e, httpidem.Config{
+	idempotent, err := httpidem.New(gate{e, closing}, httpidem.Config{
 		Scope:  httpidem.SharedScope, // one principal: whoever sits at this machine
 		Wait:   s.wait,
 		MaxRun: 2 * slowest,

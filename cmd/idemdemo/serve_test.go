@@ -311,35 +311,57 @@ func TestServe(t *testing.T) {
 	require.Equal(t, "stopped; charges: 1, replays: 0", last)
 }
 
-// A payment that was made before a restart is not made after it.
+// A payment that was made before a restart is not made after it, nor is its number given to another one.
 func TestServeKeeps(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "records")
-	var first string
-	for i, want := range []struct{ records, end string }{
-		{"records of earlier runs: 0", "stopped; charges: 1, replays: 0"},
-		{"records of earlier runs: 1", "stopped; charges: 0, replays: 1"},
-	} {
-		ctx, interrupt := context.WithCancel(t.Context())
-		out := &lineWriter{lines: make(chan string, 100)}
-		code := make(chan int)
-		go func() { code <- run(ctx, []string{"serve", "-addr", "127.0.0.1:0", "-keep", file}, out, io.Discard) }()
-		require.Equal(t, want.records, <-out.lines)
-		url := strings.TrimPrefix(<-out.lines, "payments API: ")
-		paid := send(t, http.MethodPost, url+"/payments?take=0s", "k", `{"order":"A-1","cents":1}`)
-		if i == 0 {
-			first = paid.body
-		}
-		require.Equal(t, first, paid.body)
-		interrupt()
-		require.Equal(t, exitOK, <-code)
-		close(out.lines)
-		var last string
-		for last = range out.lines {
-		}
-		require.Equal(t, want.end, last)
-	}
+	const paid, other = `{"order":"A-1","cents":1}`, `{"order":"A-2","cents":1}`
+	first := serveOnce(t, file, "records of earlier runs: 0", func(url string) string {
+		return send(t, http.MethodPost, url+"/payments?take=0s", "k", paid).body
+	})
+	second := serveOnce(t, file, "records of earlier runs: 1", func(url string) string {
+		require.Contains(t, send(t, http.MethodPost, url+"/payments?take=0s", "l", other).body, `"id":2`)
+		return send(t, http.MethodPost, url+"/payments?take=0s", "k", paid).body
+	})
+	require.Equal(t, first, second)
 	require.NoError(t, os.WriteFile(file, []byte("scribbled over"), 0o600))
-	var stderr bytes.Buffer
-	require.Equal(t, exitFailed, run(t.Context(), []string{"serve", "-addr", "127.0.0.1:0", "-keep", file}, io.Discard, &stderr))
-	require.Contains(t, stderr.String(), "-keep "+file+": idem: damaged snapshot")
+	for bad, complaint := range map[string]string{
+		file: "idem: damaged snapshot", filepath.Join(file, "x"): "not a directory", t.TempDir(): "is a directory",
+		filepath.Join(t.TempDir(), "missing", "x"): "no such file or directory",
+	} {
+		var stderr bytes.Buffer
+		require.Equal(t, exitFailed, run(t.Context(), []string{"serve", "-addr", "127.0.0.1:0", "-keep", bad}, io.Discard, &stderr))
+		require.Contains(t, stderr.String(), "-keep "+bad+": ")
+		require.Contains(t, stderr.String(), complaint)
+	}
+}
+
+// serveOnce runs the command with a file to keep, and returns what use did.
+func serveOnce(t *testing.T, file, greeting string, use func(url string) string) string {
+	t.Helper()
+	ctx, interrupt := context.WithCancel(t.Context())
+	out := &lineWriter{lines: make(chan string, 100)}
+	code := make(chan int)
+	go func() { code <- run(ctx, []string{"serve", "-addr", "127.0.0.1:0", "-keep", file}, out, io.Discard) }()
+	require.Equal(t, greeting, <-out.lines)
+	got := use(strings.TrimPrefix(<-out.lines, "payments API: "))
+	interrupt()
+	require.Equal(t, exitOK, <-code)
+	return got
+}
+
+// Nothing begins while the server is shut: it might end after what is kept was written.
+func TestServeBeginsNothingAtTheEnd(t *testing.T) {
+	e, err := idem.New(idem.Config{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, e.Close()) }()
+	closing := make(chan struct{})
+	h, err := (&service{}).handler(e, newAPI(), closing)
+	require.NoError(t, err)
+	close(closing)
+	req := httptest.NewRequest(http.MethodPost, "/payments?take=0s", strings.NewReader(`{"order":"A-1","cents":1}`))
+	req.Header.Set("Idempotency-Key", "k")
+	answer := httptest.NewRecorder()
+	h.ServeHTTP(answer, req)
+	require.Equal(t, http.StatusServiceUnavailable, answer.Code)
+	require.Zero(t, e.Len())
 }
