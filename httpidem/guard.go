@@ -3,6 +3,7 @@ package httpidem
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"sync"
 	"time"
@@ -80,7 +81,7 @@ func isGuarded(method string) bool {
 // begin asks the store for the claim, and waits for the owner as long as Config.Wait allows. The first
 // attempt does not wait, because most requests need neither a place in a queue nor a timer.
 func (g *guard) begin(ctx context.Context, in *intake) (err error) {
-	in.outcome, err = g.store.Begin(ctx, in.request)
+	in.outcome, err = g.ask(ctx, in.request)
 	if err != nil || in.outcome.State != idem.InProgress || g.conf.Wait == 0 {
 		return err
 	}
@@ -98,11 +99,28 @@ func (g *guard) begin(ctx context.Context, in *intake) (err error) {
 		return err
 	case ctx.Err() != nil: // the client left, or the request was given up: nobody reads this
 	default: // once more, to learn how long the lease lasts that was extended meanwhile
-		in.outcome, err = g.store.Begin(ctx, in.request)
+		in.outcome, err = g.ask(ctx, in.request)
 		return err
 	}
 	return nil
 }
+
+// ask is a Begin that does not wait for an owner, and for the store no longer than Config.StoreTimeout.
+func (g *guard) ask(ctx context.Context, req idem.Request) (idem.Outcome, error) {
+	if g.conf.StoreTimeout < 0 {
+		return g.store.Begin(ctx, req)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, g.conf.StoreTimeout, errSlow)
+	defer cancel()
+	out, err := g.store.Begin(ctx, req)
+	if err != nil && context.Cause(ctx) == errSlow && !errors.Is(err, errSlow) { //nolint:errorlint // it is that very error
+		err = fmt.Errorf("%w: %w", errSlow, err)
+	}
+	return out, err
+}
+
+// errSlow says in the log what a deadline was exceeded.
+var errSlow = errors.New("httpidem: the store did not answer within Config.StoreTimeout")
 
 // withoutStore answers a request to which the store gave no answer. Nothing was claimed, so that running
 // the handler is at worst what a server without the middleware would do.

@@ -58,6 +58,11 @@ type Config struct {
 	// back. Zero means not at all.
 	Wait time.Duration
 
+	// StoreTimeout is how long a store that is not in this process may take to answer before the request is treated as if it
+	// were down: a server that hangs is not to hold all requests until their clients leave. While a duplicate waits it
+	// does not count. Zero means 5 seconds; a store has as long as the client if it is negative.
+	StoreTimeout time.Duration
+
 	// MaxRun is how long a handler may run, after which its context ends with
 	// [context.DeadlineExceeded]. That the client leaves does not end it. Zero means 5 minutes.
 	MaxRun time.Duration
@@ -98,6 +103,9 @@ func New(store idem.Store, conf Config) (func(http.Handler) http.Handler, error)
 		return nil, err
 	}
 	g := &guard{store: store, conf: conf.withDefaults()}
+	if _, ok := store.(*idem.Engine); ok {
+		g.conf.StoreTimeout = -1 // it never hangs, and a timer takes a tenth of a request's time
+	}
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { g.serve(next, w, r) })
 	}, nil
@@ -131,6 +139,7 @@ func (c *Config) withDefaults() Config {
 	conf.Header = http.CanonicalHeaderKey(cmp.Or(conf.Header, DefaultHeader))
 	conf.MaxRequestBytes = cmp.Or(conf.MaxRequestBytes, 1<<20)
 	conf.MaxResponseBytes = cmp.Or(conf.MaxResponseBytes, 1<<20)
+	conf.StoreTimeout = cmp.Or(conf.StoreTimeout, 5*time.Second)
 	conf.MaxRun = cmp.Or(conf.MaxRun, 5*time.Minute)
 	conf.Logger = cmp.Or(conf.Logger, slog.New(slog.DiscardHandler))
 	if conf.Policy == nil {
