@@ -10,7 +10,7 @@
 //	defer store.Close()
 //	resp, err := idem.Do(ctx, store, req, charge)
 //
-// A record is one hash, and each method is one script on it, so it takes one round trip and works on a cluster. All
+// A record is one string, and each method is one script on it, so it takes one round trip and works on a cluster. All
 // times are the server's; clients send durations. What a server promises depends on how it is set up, on whether it
 // writes an append-only file and has replicas above all: the README has the table.
 //

@@ -203,6 +203,16 @@ func TestWarningAboutEviction(t *testing.T) {
 		eventually(t, func() bool { return strings.Contains(l.String(), "maxmemory-policy=allkeys-lru") }, "warning")
 		require.Equal(t, 1, strings.Count(l.String(), "\n"), l.String())
 	})
+	t.Run("when the server was down as the store was made", func(t *testing.T) {
+		server, c := start(t, "--maxmemory-policy", "allkeys-lru")
+		require.NoError(t, server.Stop())
+		l := warned(c)
+		_, err := c.Ping(t.Context()).Result()
+		require.Error(t, err)
+		require.NoError(t, server.Start())
+		eventually(t, func() bool { return strings.Contains(l.String(), "maxmemory-policy=allkeys-lru") }, "warning")
+		require.Equal(t, 1, strings.Count(l.String(), "\n"), l.String())
+	})
 	t.Run("when the server does not say", func(t *testing.T) {
 		server, _ := start(t)
 		_, err := server.Do(t.Context(), "ACL", "SETUSER", "limited", "on", "nopass", "~*", "&*", "+@all", "-info")

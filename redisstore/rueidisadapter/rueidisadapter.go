@@ -1,6 +1,6 @@
 // Package rueidisadapter makes a [redisstore.Store] on a rueidis client. Calls of many goroutines share a few
 // connections there and travel together, which serves several times as many of them as a pool of connections
-// does; see the README of redisstore for numbers.
+// does.
 //
 //	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{"127.0.0.1:6379"}})
 //	if err != nil {
