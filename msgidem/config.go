@@ -61,7 +61,8 @@ type Config struct {
 	// as a lease, ten seconds at least; if it fails even then the message is lost. It is called under the claim when
 	// there is one: there is none for a mismatch, an unknown outcome, an ID that the store does not take, and a
 	// delivery that is a dead letter only for being the last. The broker gets its heartbeats meanwhile. Nil means
-	// that such a message is only logged, and what the broker itself does with it has to be enough.
+	// that such a message is only logged, by its ID, and what the broker itself does with it has to be enough. Kafka does
+	// nothing.
 	DeadLetter func(ctx context.Context, l DeadLetter) error
 
 	// OnOutcome is told of every delivery after the broker was. It is called by the goroutine that handled

@@ -107,6 +107,17 @@ func TestLogs(t *testing.T) {
 	}
 }
 
+// A dead letter that nobody takes is gone, so that its name must not be.
+func TestLogOfADeadLetterThatNoHookTakes(t *testing.T) {
+	bubble(t, "names it", func(r *rig) {
+		var log bytes.Buffer
+		r.cfg.Logger, r.cfg.DeadLetter = slog.New(slog.NewTextHandler(&log, nil)), nil
+		r.fn = returning(idem.Permanent(errDown))
+		r.handle(message(1))
+		require.Contains(r, log.String(), `no hook takes it" id=m1 scope=billing`)
+	})
+}
+
 func TestStats(t *testing.T) {
 	bubble(t, "each delivery is in one of its five results", func(r *rig) {
 		r.fn = returning(errDown, nil)

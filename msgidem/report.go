@@ -6,7 +6,8 @@ import (
 	"runtime/debug"
 )
 
-// report logs what became of the delivery and tells the hook. IDs are logged at Debug only.
+// report logs what became of the delivery and tells the hook. IDs are logged at Debug only, but for a dead letter that nobody
+// has: it must not be gone without a name.
 func (j *job) report() {
 	log := j.cfg.Logger
 	if log.Enabled(j.parent, slog.LevelDebug) {
@@ -14,6 +15,9 @@ func (j *job) report() {
 			"state", j.out.State.String(), "attempt", j.out.Attempt, "delay", j.out.Delay, "error", j.out.Err)
 	}
 	switch {
+	case j.out.Result == DeadLettered && j.cfg.DeadLetter == nil:
+		log.WarnContext(j.parent, "message will never be handled, and no hook takes it", "id", j.m.ID, "scope", j.m.Scope,
+			"attempt", j.out.Attempt, "error", j.out.Err)
 	case j.out.Result == DeadLettered:
 		log.WarnContext(j.parent, "message will never be handled", "scope", j.m.Scope, "attempt", j.out.Attempt, "error", j.out.Err)
 	case j.out.Result == Left:
