@@ -58,12 +58,8 @@ func example(ctx context.Context, done context.CancelFunc) error {
 			return err
 		}
 	}
-	for _, id := range []string{"order-1", "order-2", "", "order-1", "order-3"} {
-		if id == "" { // the window of 100 ms, in which the server itself would drop the next one
-			<-time.After(150 * time.Millisecond)
-			continue
-		}
-		if _, err = js.Publish(ctx, "ORDERS.new", []byte("charge "+id), jetstream.WithMsgID(id)); err != nil {
+	for _, id := range []string{"order-1", "order-2", "order-1", "order-3"} {
+		if err = publish(ctx, js, id); err != nil {
 			return err
 		}
 	}
@@ -72,6 +68,17 @@ func example(ctx context.Context, done context.CancelFunc) error {
 		return err
 	}
 	return consume(ctx, done, js, consumer)
+}
+
+// publish goes on until the server takes the message: it drops those whose ID came within the last 100 ms or so itself.
+func publish(ctx context.Context, js jetstream.JetStream, id string) error {
+	for {
+		ack, err := js.Publish(ctx, "ORDERS.new", []byte("charge "+id), jetstream.WithMsgID(id))
+		if err != nil || !ack.Duplicate {
+			return err
+		}
+		<-time.After(10 * time.Millisecond)
+	}
 }
 
 func consume(ctx context.Context, done context.CancelFunc, js jetstream.JetStream, consumer jetstream.Consumer) error {
