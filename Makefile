@@ -8,7 +8,8 @@ MAKEFLAGS   += --no-print-directory
 export ROOT := $(CURDIR)
 
 # Every module of the checkout; tools/ holds no code, only the linter's pinned version.
-MODULES := $(shell find . -name go.mod -not -path './tools/*' -printf '%h\n' | sort)
+MODULES := $(shell find . -name go.mod -not -path './tools/*' | sed 's|/go.mod$$||' | sort)
+$(if $(MODULES),,$(error no modules found below $(ROOT)))
 
 # $(call each,commands) runs commands in every module and stops at the first failure.
 each = @for m in $(MODULES); do echo "-- $$m"; (cd "$$m"; $(1)); done

@@ -16,7 +16,8 @@ import (
 
 // ErrNotRecorded comes from [Do] and [Call], together with the result and the store's error, when the
 // operation ran here but the store did not take its result. The key was not released: duplicates are told
-// that it is in progress until the lease ends, and then what the store's [LeasePolicy] says.
+// that it is in progress until the lease ends, and then what the store's [LeasePolicy] says. If the error is [ErrClaimLost]
+// as well, another caller has the key or has completed it, and what this run did has to be undone or reconciled.
 var ErrNotRecorded = errors.New("idem: operation ran, but its result was not recorded")
 
 // callTimeout bounds one call that settles a claim. Nothing else ends such a call, since it is

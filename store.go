@@ -46,7 +46,8 @@ var (
 	ErrMismatch = errors.New("idem: key reused with another fingerprint")
 
 	// ErrUnknown: the owner's lease ran out under the policy [Hold]; whether its operation took
-	// effect is not known. Someone has to look and call [Inspector.Resolve] or Forget.
+	// effect is not known. Someone has to look and call [Inspector.Resolve] or Forget. (What httpidem holds because of
+	// its status is recorded, so that only Forget ends it.)
 	ErrUnknown = errors.New("idem: outcome of the operation is unknown")
 )
 
