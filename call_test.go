@@ -399,3 +399,14 @@ func TestCallKeepsTheKeyOfAValueThatIsNoJSON(t *testing.T) {
 	notEncoded(t, "raw message", json.RawMessage("{"), "json")
 	notEncoded(t, "panic", loud{1}, "boom")
 }
+
+// That a value is no JSON does not hide that the store failed as well: then not even that it ran is recorded.
+func TestCallOfAValueThatIsNoJSONAndAStoreThatFails(t *testing.T) {
+	store := &faulty{Store: openEngine(t, idem.Config{}), onComplete: failAlways(idem.ErrClosed)}
+	value, err := idem.Call(t.Context(), store, order, func(context.Context, idem.Claim) (float64, error) {
+		return math.Inf(1), nil
+	})
+	require.ErrorIs(t, err, idem.ErrNotRecorded)
+	require.ErrorIs(t, err, idem.ErrClosed)
+	require.True(t, math.IsInf(value, 1))
+}

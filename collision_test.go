@@ -127,3 +127,17 @@ func BenchmarkMinted(b *testing.B) {
 		})
 	}
 }
+
+// Scopes are no way to mint collisions either: not those that equal their keys, nor those that change places with them.
+func TestScopesMintNoCollisions(t *testing.T) {
+	e := openForTest(t, Config{Shards: 64})
+	hashes, shards := map[uint32]bool{}, map[*shard]bool{}
+	for i := range 1000 {
+		name := fmt.Sprint(i)
+		hashes[e.hash(name, name)] = true
+		shards[e.shardOf(name, name)] = true
+	}
+	require.Greater(t, len(hashes), 990)
+	require.Greater(t, len(shards), 50)
+	require.NotEqual(t, e.hash("a", "b"), e.hash("b", "a"))
+}

@@ -296,3 +296,59 @@ func TestDoOwnerIsToldOfAnothersResponse(t *testing.T) {
 		require.ErrorIs(t, err, idem.ErrNotRecorded)
 	})
 }
+
+// What ends the tries also does so when it is not the first answer.
+func TestDoTriesNoMoreAfterALoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faulty{Store: openEngine(t, idem.Config{}), onComplete: func(_ context.Context, call int) error {
+			if call == 1 {
+				return errDown
+			}
+			return idem.ErrClaimLost
+		}}
+		_, err := idem.Do(t.Context(), store, order, answer("b"))
+		require.ErrorIs(t, err, idem.ErrClaimLost)
+		require.Equal(t, 2, store.count("Complete"))
+	})
+}
+
+// No try begins after the patience's end.
+func TestDoTriesNoMoreAfterTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faulty{Store: openEngine(t, idem.Config{}), onComplete: hangUntilDone}
+		r, start := order, time.Now()
+		r.Lease = time.Second
+		_, err := idem.Do(t.Context(), store, r, answer("b"))
+		require.ErrorIs(t, err, idem.ErrNotRecorded)
+		require.Equal(t, 2, store.count("Complete"), "one at once, and one within ten seconds of that; each hangs for five")
+		require.Less(t, time.Since(start), 11*time.Second)
+	})
+}
+
+// Who asks whether it completed itself has often been left by its caller already.
+func TestCompletedAfterTheCallerHasLeft(t *testing.T) {
+	e := openEngine(t, idem.Config{})
+	out, err := e.Begin(t.Context(), order)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.False(t, idem.Completed(ctx, e, out.Claim))
+	require.NoError(t, e.Complete(t.Context(), out.Claim, idem.Response{}))
+	require.True(t, idem.Completed(ctx, e, out.Claim))
+}
+
+// A failure may outlive the buffer into which it was replayed.
+func TestFailureSharesNoBuffer(t *testing.T) {
+	e := openEngine(t, idem.Config{})
+	out, err := e.Begin(t.Context(), order)
+	require.NoError(t, err)
+	require.NoError(t, e.Complete(t.Context(), out.Claim, idem.Response{Header: []byte("header"), Body: []byte("declined"), Failed: true}))
+	r, buf := order, make([]byte, 100)
+	r.Buf = buf
+	_, err = idem.Do(t.Context(), e, r, unreached(t))
+	clear(buf)
+	var failed *idem.FailedError
+	require.ErrorAs(t, err, &failed)
+	require.Equal(t, "header", string(failed.Response.Header))
+	require.Equal(t, "declined", string(failed.Response.Body))
+}

@@ -336,3 +336,43 @@ func TestErrFullLeavesNothingBehind(t *testing.T) {
 	r.forget("k", true)
 	r.fresh("other", 0)
 }
+
+// Claims alone never pass MaxBytes, and may come as near to it as they fit.
+func TestMaxBytesOfClaims(t *testing.T) {
+	claims := func(limit int) idem.Stats {
+		r := newRig(t, idem.Config{MaxBytes: limit, MaxKeyBytes: 65535, Shards: 1})
+		scope := strings.Repeat("s", 60_000) // each a slab of its own
+		for i := range 18 {
+			if _, err := r.Begin(t.Context(), idem.Request{Scope: scope, Key: fmt.Sprint(i), Lease: time.Hour}); err != nil {
+				require.ErrorIs(t, err, idem.ErrFull)
+			}
+		}
+		return r.Stats()
+	}
+	all := claims(2 << 20)
+	require.Equal(t, 18, all.Records)
+	require.Equal(t, 18, claims(all.Bytes).Records)
+	require.Equal(t, 17, claims(all.Bytes-1).Records)
+	require.LessOrEqual(t, claims(1<<20).Bytes, 1<<20)
+}
+
+// An owner that cut a response itself need not be told; that the store cut more of it, it must.
+func TestCompleteOfWhatIsCutAlready(t *testing.T) {
+	r := newRig(t, idem.Config{MaxResponseBytes: 10})
+	require.NoError(t, r.Complete(t.Context(), r.fresh("fits", 0), idem.Response{Body: make([]byte, 10), Truncated: true}))
+	err := r.Complete(t.Context(), r.fresh("does not", 0), idem.Response{Body: make([]byte, 11), Truncated: true})
+	require.ErrorIs(t, err, idem.ErrTruncated)
+}
+
+// However much is over at a time makes room within milliseconds.
+func TestMuchIsReclaimedAtOnce(t *testing.T) {
+	const n = 1000
+	bubble(t, idem.Config{Shards: 1, MaxRecords: n}, func(r rig) {
+		for i := range n {
+			r.done(string(rune('a'+i)), "b", time.Second)
+		}
+		time.Sleep(time.Second + sweepLag)
+		synctest.Wait()
+		require.Zero(r, r.Len())
+	})
+}

@@ -143,3 +143,16 @@ func TestEveryReplayIsCounted(t *testing.T) {
 	require.EqualValues(t, 8*5000, replays.Load())
 	require.EqualValues(t, 8*5000, r.Stats().Replayed)
 }
+
+// A lease that runs out is counted also when the claim passes to a waiter.
+func TestLapseBeforeAWaiterIsCounted(t *testing.T) {
+	bubble(t, idem.Config{}, func(r rig) {
+		r.fresh("k", time.Second)
+		all := r.waits(1)
+		time.Sleep(time.Second + sweepLag)
+		c, _ := r.promoted(all)
+		st := r.Stats()
+		require.Equal(r, []uint64{1, 1}, []uint64{st.LeasesExpired, st.HandedOver})
+		r.complete(c, "b")
+	})
+}

@@ -392,3 +392,29 @@ func TestHeartbeatHasNoGoroutineBeforeItBeats(t *testing.T) {
 		require.NoError(t, err)
 	})
 }
+
+// A silent store answers neither Extend nor Lookup.
+type silent struct{ *idem.Engine }
+
+func (s silent) Extend(ctx context.Context, _ idem.Claim, _ time.Duration) error {
+	return hangUntilDone(ctx, 0)
+}
+
+func (s silent) Lookup(ctx context.Context, _, _ string) (idem.Record, bool, error) {
+	return idem.Record{}, false, hangUntilDone(ctx, 0)
+}
+
+// When the lease has run out without an answer somebody else may be at work: the operation is told at once, and the
+// store is not asked for longer.
+func TestHeartbeatThatHearsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := order
+		r.Lease = 12 * time.Second
+		var ended time.Duration
+		var cause error
+		_, err := idem.Do(t.Context(), silent{openEngine(t, idem.Config{})}, r, lasting(time.Minute, &ended, &cause))
+		require.NoError(t, err)
+		require.Equal(t, r.Lease, ended)
+		require.Equal(t, idem.ErrClaimLost, cause)
+	})
+}

@@ -290,3 +290,102 @@ func wishForTheClockThatStops(t *testing.T) {
 	}
 	require.Zero(t, overlooked, "the clock stands although it is wanted, and the sweeper sleeps")
 }
+
+// Whatever a response is marked with comes with its hot replays too.
+func TestHotRecordKeepsTheMarks(t *testing.T) {
+	for name, resp := range map[string]Response{
+		"failed":    {Status: -1, Body: []byte("declined"), Failed: true},
+		"truncated": {Status: 200, Header: []byte("h"), Truncated: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := openForTest(t, Config{Shards: 1})
+			out, err := e.Begin(t.Context(), Request{Key: "k"})
+			require.NoError(t, err)
+			require.NoError(t, e.Complete(t.Context(), out.Claim, resp))
+			want, err := e.Begin(t.Context(), Request{Key: "k"})
+			require.NoError(t, err)
+			h := makeHot(t, e, "k")
+			require.NotNil(t, h)
+			var got Outcome
+			require.True(t, h.replay(&Request{Key: "k"}, &got))
+			require.Equal(t, want, got)
+			require.Equal(t, []bool{resp.Failed, resp.Truncated}, []bool{got.Response.Failed, got.Response.Truncated})
+		})
+	}
+}
+
+// Who still reads a hot record when it is withdrawn finds it as it was, whatever lies in its cell by then.
+func TestHotRecordIsACopy(t *testing.T) {
+	e := openForTest(t, Config{Shards: 1})
+	keep(t, e, "k", "before", time.Hour)
+	h := makeHot(t, e, "k")
+	_, err := e.Forget(t.Context(), "", "k")
+	require.NoError(t, err)
+	keep(t, e, "l", "behind", time.Hour)
+	require.Equal(t, "hbefore", string(h.payload))
+}
+
+// A key that comes again after it was forgotten becomes hot like any other, although its record may lie in the same cell.
+func TestHotAgain(t *testing.T) {
+	e := openForTest(t, Config{Shards: 1})
+	for range 3 {
+		keep(t, e, "k", "b", time.Hour)
+		for range 2 * hotRun {
+			_, err := e.Begin(t.Context(), Request{Key: "k"})
+			require.NoError(t, err)
+		}
+		require.NotNil(t, e.shards[0].hot.Load())
+		require.Same(t, e.shards[0].hot.Load(), e.hottest.Load())
+		_, err := e.Forget(t.Context(), "", "k")
+		require.NoError(t, err)
+	}
+}
+
+// Every counter counts, whichever of them the processors find.
+func TestHitsOfAllCounters(t *testing.T) {
+	var h hits
+	h.init(3)
+	for i := range h.counters {
+		h.counters[i].n.Add(1)
+	}
+	require.EqualValues(t, 3*hitCounters, h.total())
+}
+
+// As long as the hot record is asked for the clock goes on that its replays need, whoever counts them.
+func TestHotReplaysKeepTheClockGoing(t *testing.T) {
+	for _, crowded := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			e := openForTest(t, Config{Shards: 1})
+			s := &e.shards[0]
+			keep(t, e, "k", "b", 24*time.Hour)
+			e.wantClock()
+			time.Sleep(2 * coarseTick)
+			require.NotNil(t, makeHot(t, e, "k"))
+			s.hotCrowded.Store(crowded)
+			for range 3 * coarseIdle {
+				for range 2 * usedEvery * len(e.hits.counters) {
+					require.True(t, s.replayHot(&Request{Key: "k"}, new(Outcome)))
+				}
+				time.Sleep(coarseTick)
+				synctest.Wait()
+			}
+		})
+	}
+}
+
+// What a tiered store replays becomes hot, and keeps the clock going, as an engine's own does.
+func TestTieredReplaysBecomeHot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		local, remote := openForTest(t, Config{Shards: 1}), openForTest(t, Config{})
+		keep(t, remote, "k", "b", 24*time.Hour)
+		store := Tiered(local, remote)
+		for range 2 * usedEvery {
+			out, err := store.Begin(t.Context(), Request{Key: "k"})
+			require.NoError(t, err)
+			require.Equal(t, Replay, out.State)
+		}
+		require.NotNil(t, local.hottest.Load())
+		time.Sleep(2 * coarseTick)
+		require.NotZero(t, local.clock.coarse.Load())
+	})
+}

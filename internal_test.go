@@ -1,9 +1,11 @@
 package idem
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"sync"
@@ -279,4 +281,73 @@ func TestNumbersThatRunOut(t *testing.T) {
 	require.Equal(t, 201, out.Response.Status)
 	require.True(t, out.Response.Truncated)
 	require.Empty(t, out.Response.Body)
+}
+
+// The defaults are what the fields of Config say.
+func TestDefaults(t *testing.T) {
+	require.Equal(t, Config{
+		Shards: defaultShards(runtime.GOMAXPROCS(0)), TTL: 24 * time.Hour, Lease: 30 * time.Second,
+		MaxKeyBytes: 255, MaxResponseBytes: 1 << 20, MaxBytes: min(4<<30, math.MaxInt),
+		MaxWaiters: 65536, MaxWaitersPerKey: 1024,
+	}, openForTest(t, Config{}).cfg)
+}
+
+// Keys that share a hash are on the same page, each of them once.
+func TestListOfKeysThatShareAHash(t *testing.T) {
+	e := openForTest(t, Config{Shards: 1})
+	s, keys := &e.shards[0], []string{"a", "b", "c"}
+	claim := func(key string) error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.claimLocked(0, nil, &Request{Key: key}, 42, e.clock.now(), new(Outcome))
+	}
+	for _, key := range keys {
+		require.NoError(t, claim(key))
+	}
+	var listed []string
+	for rec := range e.All() {
+		listed = append(listed, rec.Key)
+	}
+	require.ElementsMatch(t, keys, listed)
+}
+
+// What was copied for a snapshot stays as it is when its cell is used again.
+func TestSavedRecordsAreCopies(t *testing.T) {
+	e := openForTest(t, Config{Shards: 1})
+	keep(t, e, "k", "before", time.Hour)
+	saved, _, err := e.shards[0].save(0, nil)
+	require.NoError(t, err)
+	require.Len(t, saved, 1)
+	_, err = e.Forget(t.Context(), "", "k")
+	require.NoError(t, err)
+	keep(t, e, "l", "behind", time.Hour)
+	require.Equal(t, "khbefore", string(saved[0].rest))
+}
+
+// Only responses that would take a number are cut when those run out.
+func TestSmallResponsesWhenNumbersRunOut(t *testing.T) {
+	e := openForTest(t, Config{Shards: 1})
+	out, err := e.Begin(t.Context(), Request{Key: "k"})
+	require.NoError(t, err)
+	a := &e.shards[0].arena
+	n := maxSlabs - maxSlabs/16 + 1 - len(a.slabs)
+	a.memory, a.slabs = append(a.memory, make([]memory, n)...), append(a.slabs, make([]slab, n)...)
+	require.NoError(t, e.Complete(t.Context(), out.Claim, Response{Body: []byte("small")}))
+	out, err = e.Begin(t.Context(), Request{Key: "k"})
+	require.NoError(t, err)
+	require.Equal(t, "small", string(out.Response.Body))
+}
+
+// A snapshot for whose records there are no numbers left is refused, and says so.
+func TestRestoreWhenNumbersRunOut(t *testing.T) {
+	e, next := openForTest(t, Config{Shards: 1}), openForTest(t, Config{Shards: 1})
+	keep(t, e, "k", "b", time.Hour)
+	var saved bytes.Buffer
+	require.NoError(t, e.Snapshot(&saved))
+	a := &next.shards[0].arena
+	a.memory, a.slabs = make([]memory, maxSlabs/2+1), make([]slab, maxSlabs/2+1)
+	require.ErrorIs(t, next.Restore(&saved), ErrFull)
+	st := next.Stats()
+	require.Zero(t, st.Records)
+	require.EqualValues(t, 1, st.Refused)
 }

@@ -29,7 +29,7 @@ var (
 	ErrFull = errors.New("idem: store is full")
 
 	// ErrTruncated: the operation ran, but its response is larger than the store keeps; from
-	// Complete, which recorded the response without its body, and from [Do] on a replay of it.
+	// Complete and Resolve, which recorded the response without its body, and from [Do] on a replay of it.
 	ErrTruncated = errors.New("idem: response not kept, only that the operation ran")
 
 	// ErrNoClaim: no operation is in progress or unknown under the key; from Resolve.

@@ -211,3 +211,17 @@ func BenchmarkTiered(b *testing.B) {
 		})
 	}
 }
+
+// Callers with different fingerprints get different answers, although they ask for the same key at a time.
+func TestTieredQuestionsOfOtherRequests(t *testing.T) {
+	inBubble(t, "while one is asked", func(r tier) {
+		r.done(payment, idem.Response{Body: []byte("paid")})
+		r.remote.before = func(context.Context, string) error { time.Sleep(time.Second); return nil }
+		states := make(chan string, 3)
+		for _, req := range []idem.Request{payment, payment, otherPayment} {
+			go func() { states <- r.begin(req).State.String() }()
+			synctest.Wait()
+		}
+		require.ElementsMatch(r, []string{"replay", "replay", "mismatch"}, []string{<-states, <-states, <-states})
+	})
+}

@@ -155,3 +155,53 @@ func TestLeaving(t *testing.T) {
 		require.Equal(h, []string{"c"}, h.store.looked())
 	})
 }
+
+// Who comes during a look is counted for as long as it waits, and not with those whom the look answers.
+func TestWaitingDuringALook(t *testing.T) {
+	slow := func(h *hall) {
+		h.store.say(done)
+		h.store.delay(time.Second)
+	}
+	in(t, "callers that stay", waitroom.Config{}, func(h *hall) {
+		slow(h)
+		h.come("a", "b", "c")
+		require.Equal(h, 3, h.Waiting())
+		time.Sleep(time.Second)
+		require.Equal(h, is{"a": 2}, h.told())
+		require.Equal(h, 2, h.Waiting())
+		time.Sleep(time.Second)
+		require.Equal(h, is{"b": 2, "c": 2}, h.told())
+		require.Zero(h, h.Waiting())
+	})
+	in(t, "a caller that leaves", waitroom.Config{}, func(h *hall) {
+		slow(h)
+		h.come("a")
+		ctx, cancel := context.WithCancelCause(h.Context())
+		h.comesFor(ctx, key, "b", h.store.as("b"))
+		cancel(errLeft)
+		require.Equal(h, is{"b": errLeft}, h.told())
+		require.Equal(h, 1, h.Waiting())
+		time.Sleep(time.Second)
+		require.Equal(h, is{"a": 2}, h.told())
+		require.Zero(h, h.Waiting())
+	})
+}
+
+func TestBoundsOfOneKey(t *testing.T) {
+	in(t, "with a fingerprint each", waitroom.Config{MaxWaitersPerKey: 2}, func(h *hall) {
+		for i, who := range []string{"a", "b", "c"} {
+			k := key
+			k.Fingerprint[0] = byte(i)
+			h.comesFor(h.Context(), k, who, h.store.as(who))
+		}
+		require.Equal(h, is{"c": waitroom.ErrCrowded}, h.told())
+	})
+	in(t, "by default", waitroom.Config{}, func(h *hall) {
+		for i := range 1024 {
+			h.come(fmt.Sprint(i))
+		}
+		require.Empty(h, h.told())
+		h.come("one more")
+		require.Equal(h, is{"one more": waitroom.ErrCrowded}, h.told())
+	})
+}
