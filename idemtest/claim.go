@@ -114,7 +114,7 @@ func freshCarriesTheClaim(r *rig) {
 	require.Equal(r, req.Key, out.Claim.Key)
 	require.Equal(r, req.Fingerprint, out.Claim.Fingerprint)
 	require.NotZero(r, out.Claim.Token)
-	require.LessOrEqual(r, out.Remaining, req.Lease)
+	require.LessOrEqual(r, out.Remaining, r.most(req.Lease))
 	require.GreaterOrEqual(r, out.Remaining, req.Lease-r.maker.Resolution)
 	require.Zero(r, out.Response)
 }

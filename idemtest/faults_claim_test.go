@@ -15,7 +15,8 @@ import (
 
 func claimFaults() []fault {
 	return []fault{{
-		name: "check, then set", row: "claim/one racer is fresh", also: []string{"ttl/churn"},
+		name: "check, then set", row: "claim/one racer is fresh",
+		also: []string{"race/extend or a new owner", "ttl/churn"},
 		inject: func(b *broken, _ idemtest.Config) {
 			b.begin = func(ctx context.Context, req idem.Request) (idem.Outcome, error) {
 				if req.Wait || req.Lease < 0 || ctx == nil || b.find(req.Scope, req.Key).State != 0 {
@@ -127,6 +128,7 @@ func keyFaults() []fault {
 		},
 	}, {
 		name: "keys without regard to case", row: "key/bytes are bytes",
+		also:   []string{"wait/keys are apart"},
 		inject: renamed(func(n name) name { return name{n.scope, strings.ToLower(n.key)} }),
 	}, {
 		name: "scope and key joined", row: "key/scopes are apart",
@@ -209,6 +211,7 @@ func renamed(to func(name) name) func(*broken, idemtest.Config) {
 func replayFaults() []fault {
 	return []fault{{
 		name: "body kept as text", row: "replay/byte for byte",
+		also: []string{"wait/replay is whole"},
 		inject: onComplete(func(_ idem.Claim, resp *idem.Response) {
 			resp.Body = []byte(strings.ToValidUTF8(string(resp.Body), "\ufffd"))
 		}),
@@ -264,6 +267,7 @@ func lifeFaults() []fault {
 		}),
 	}, {
 		name: "TTL refreshed by replays", row: "ttl/replays do not extend it",
+		also: []string{"ttl/counts from Complete"},
 		inject: func(b *broken, _ idemtest.Config) {
 			type done struct {
 				claim idem.Claim

@@ -97,6 +97,7 @@ func holdFaults() []fault {
 		},
 	}, {
 		name: "only one waiter is told", row: "hold/waiters are told",
+		also: []string{"wait/caps give back"},
 		inject: func(b *broken, _ idemtest.Config) {
 			var told notes[name, int]
 			b.begin = func(ctx context.Context, req idem.Request) (idem.Outcome, error) {
@@ -110,7 +111,7 @@ func holdFaults() []fault {
 		},
 	}, {
 		name: "nobody ends an unknown outcome but an operator", row: "hold/owner ends it",
-		also: []string{"complete/late", "lease/tiny is not for ever"},
+		also: []string{"complete/late", "complete/restores it whole", "lease/tiny is not for ever"},
 		inject: func(b *broken, _ idemtest.Config) {
 			b.complete = func(ctx context.Context, c idem.Claim, resp idem.Response) error {
 				if b.find(c.Scope, c.Key).State == idem.Unknown {
@@ -151,6 +152,7 @@ func holdFaults() []fault {
 func ownerFaults() []fault {
 	return []fault{{
 		name: "a late Complete is refused", row: "complete/late",
+		also: []string{"complete/restores it whole"},
 		inject: func(b *broken, cfg idemtest.Config) {
 			late := lateness(b, cfg)
 			b.complete = func(ctx context.Context, c idem.Claim, resp idem.Response) error {
@@ -162,6 +164,7 @@ func ownerFaults() []fault {
 		},
 	}, {
 		name: "Complete does not look at the token", row: "complete/lost",
+		also: []string{"race/complete or a new owner", "wait/new owner is like any other"},
 		inject: func(b *broken, _ idemtest.Config) {
 			b.complete = func(ctx context.Context, c idem.Claim, resp idem.Response) error {
 				return b.whole.Complete(ctx, b.current(c), resp)
@@ -169,6 +172,7 @@ func ownerFaults() []fault {
 		},
 	}, {
 		name: "completing again overwrites", row: "complete/twice",
+		also: []string{"complete/restores it whole", "race/complete twice"},
 		inject: func(b *broken, _ idemtest.Config) {
 			b.complete = func(ctx context.Context, c idem.Claim, resp idem.Response) error {
 				if rec := b.find(c.Scope, c.Key); rec.State == idem.Replay && rec.Token == c.Token {
@@ -179,6 +183,7 @@ func ownerFaults() []fault {
 		},
 	}, {
 		name: "what is gone cannot be completed", row: "complete/restores a record that is gone",
+		also: []string{"complete/restores it whole"},
 		inject: func(b *broken, _ idemtest.Config) {
 			var gone notes[uint64, bool]
 			b.forget = func(ctx context.Context, scope, key string) (bool, error) {
@@ -228,6 +233,7 @@ func ownerFaults() []fault {
 		},
 	}, {
 		name: "an abandoned key keeps its fingerprint", row: "abandon/frees the key",
+		also: []string{"complete/restores it whole"},
 		inject: func(b *broken, _ idemtest.Config) {
 			var abandoned notes[name, idem.Claim]
 			b.abandon = func(ctx context.Context, c idem.Claim) error {
@@ -245,6 +251,7 @@ func ownerFaults() []fault {
 		},
 	}, {
 		name: "abandoning again is an error", row: "abandon/when there is nothing to abandon",
+		also: []string{"complete/restores it whole"},
 		inject: func(b *broken, _ idemtest.Config) {
 			var abandoned notes[uint64, int]
 			b.abandon = func(ctx context.Context, c idem.Claim) error {
@@ -256,12 +263,13 @@ func ownerFaults() []fault {
 		},
 	}, {
 		name: "Abandon does not look at the token", row: "abandon/lost",
+		also: []string{"race/abandon and a new owner", "token/one that was not granted", "wait/new owner is like any other"},
 		inject: func(b *broken, _ idemtest.Config) {
 			b.abandon = func(ctx context.Context, c idem.Claim) error { return b.whole.Abandon(ctx, b.current(c)) }
 		},
 	}, {
 		name: "Extend only makes longer", row: "extend/moves the end",
-		also: []string{"lease/zero is the default", "wait/extend moves the end"},
+		also: []string{"lease/zero is the default", "wait/caps give back", "wait/extend moves the end"},
 		inject: func(b *broken, cfg idemtest.Config) {
 			b.extend = func(ctx context.Context, c idem.Claim, lease time.Duration) error {
 				rec := b.find(c.Scope, c.Key)
@@ -285,6 +293,7 @@ func ownerFaults() []fault {
 		},
 	}, {
 		name: "Extend does not look at the token", row: "extend/lost",
+		also: []string{"race/extend or a new owner", "token/one that was not granted", "wait/new owner is like any other"},
 		inject: func(b *broken, _ idemtest.Config) {
 			b.extend = func(ctx context.Context, c idem.Claim, lease time.Duration) error {
 				return b.whole.Extend(ctx, b.current(c), lease)

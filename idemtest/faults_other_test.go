@@ -14,6 +14,7 @@ func tokenFaults() []fault {
 	var stores atomic.Uint64
 	return []fault{{
 		name: "tokens go back after Abandon", row: "token/grows with every claim",
+		also: []string{"wait/new owner is like any other"},
 		inject: func(b *broken, cfg idemtest.Config) {
 			var abandoned notes[name, int]
 			retoken(func(n name, token uint64) uint64 {
@@ -27,6 +28,7 @@ func tokenFaults() []fault {
 		},
 	}, {
 		name: "tokens go back after Forget", row: "token/grows through forget",
+		also: []string{"wait/new owner is like any other"},
 		inject: func(b *broken, cfg idemtest.Config) {
 			var forgotten notes[name, int]
 			retoken(func(n name, token uint64) uint64 {
@@ -132,6 +134,7 @@ func limitFaults() []fault {
 func inspectFaults() []fault {
 	return []fault{{
 		name: "Lookup does not know since when", row: "inspect/lookup",
+		also: []string{"hold/lookup", "inspect/resolve records as Complete does", "inspect/since"},
 		inject: func(b *broken, _ idemtest.Config) {
 			b.lookup = func(ctx context.Context, scope, key string) (idem.Record, bool, error) {
 				rec, found, err := b.whole.Lookup(ctx, scope, key)
@@ -141,6 +144,7 @@ func inspectFaults() []fault {
 		},
 	}, {
 		name: "Forget always found something", row: "inspect/forget",
+		also: []string{"inspect/what is over"},
 		inject: func(b *broken, _ idemtest.Config) {
 			b.forget = func(ctx context.Context, scope, key string) (bool, error) {
 				_, err := b.whole.Forget(ctx, scope, key)
@@ -149,6 +153,7 @@ func inspectFaults() []fault {
 		},
 	}, {
 		name: "Resolve of what is not there is fine", row: "inspect/resolve",
+		also: []string{"inspect/what is over", "race/resolve or complete"},
 		inject: func(b *broken, _ idemtest.Config) {
 			b.resolve = func(ctx context.Context, scope, key string, resp idem.Response) error {
 				if err := b.whole.Resolve(ctx, scope, key, resp); !errors.Is(err, idem.ErrNoClaim) {

@@ -21,7 +21,8 @@ type fault struct {
 
 func faults() []fault {
 	return slices.Concat(claimFaults(), keyFaults(), replayFaults(), lifeFaults(), leaseFaults(), holdFaults(),
-		ownerFaults(), waitFaults(), crowdFaults(), tokenFaults(), limitFaults(), inspectFaults(), closeFaults())
+		ownerFaults(), waitFaults(), crowdFaults(), tokenFaults(), limitFaults(), inspectFaults(), closeFaults(),
+		recordFaults(), handOverFaults(), raceFaults(), operatorFaults())
 }
 
 // TestFaultsAreSeen proves the suite: each fault fails the row that names it, in whatever store it is.

@@ -28,10 +28,11 @@ func waitFaults() []fault {
 		},
 	}, {
 		name: "all waiters woken by Abandon", row: "wait/abandon wakes one",
-		also:   []string{"wait/first come first served", "wait/giving up passes the claim on", "wait/no wake-up is lost"},
+		also:   []string{"wait/caps give back", "wait/first come first served", "wait/giving up passes the claim on", "wait/no wake-up is lost"},
 		inject: abandonWakesAll,
 	}, {
 		name: "no timer at the lease's end", row: "wait/end of the lease wakes one",
+		also: []string{"wait/caps give back"},
 		inject: func(b *broken, cfg idemtest.Config) {
 			var waits, freed notes[name, int]
 			onWoken(func(ctx context.Context, req idem.Request, out idem.Outcome) (idem.Outcome, error) {
@@ -58,6 +59,7 @@ func waitFaults() []fault {
 		},
 	}, {
 		name: "Forget wakes nobody", row: "wait/forget wakes one",
+		also: []string{"wait/new owner is like any other"},
 		inject: func(b *broken, cfg idemtest.Config) {
 			var forgotten notes[name, bool]
 			onWoken(func(ctx context.Context, req idem.Request, out idem.Outcome) (idem.Outcome, error) {

@@ -12,23 +12,24 @@ type Feature uint
 
 // What a [Maker] may declare as unsupported.
 const (
-	TakeOver         Feature = 1 << iota // the policy of that name
-	Hold                                 // the policy of that name
-	Inspector                            // the store is an idem.Inspector
-	Closer                               // the store is an io.Closer
-	DefaultLease                         // Config.Lease
-	DefaultTTL                           // Config.TTL
-	MaxKeyBytes                          // Config.MaxKeyBytes, for keys and scopes
-	MaxResponseBytes                     // Config.MaxResponseBytes
-	MaxRecords                           // Config.MaxRecords
-	MaxWaiters                           // Config.MaxWaiters
-	MaxWaitersPerKey                     // Config.MaxWaitersPerKey
+	TakeOver             Feature = 1 << iota // the policy of that name
+	Hold                                     // the policy of that name
+	Inspector                                // the store is an idem.Inspector
+	Closer                                   // the store is an io.Closer
+	DefaultLease                             // Config.Lease
+	DefaultTTL                               // Config.TTL
+	MaxKeyBytes                              // Config.MaxKeyBytes, for keys and scopes
+	MaxResponseBytes                         // Config.MaxResponseBytes
+	MaxRecords                               // Config.MaxRecords
+	MaxWaiters                               // Config.MaxWaiters
+	MaxWaitersPerKey                         // Config.MaxWaitersPerKey
+	FirstComeFirstServed                     // those who wait become owners in the order in which they came
 )
 
 // String returns the names of the features, joined by "|".
 func (f Feature) String() string {
 	names := [...]string{"TakeOver", "Hold", "Inspector", "Closer", "DefaultLease", "DefaultTTL", "MaxKeyBytes",
-		"MaxResponseBytes", "MaxRecords", "MaxWaiters", "MaxWaitersPerKey"}
+		"MaxResponseBytes", "MaxRecords", "MaxWaiters", "MaxWaitersPerKey", "FirstComeFirstServed"}
 	var parts []string
 	for ; f != 0; f &= f - 1 {
 		if i := bits.TrailingZeros(uint(f)); i < len(names) {

@@ -32,6 +32,12 @@ func holdRows() []Row {
 		needs: Hold | Inspector,
 		run:   operatorEndsUnknown,
 	}, {
+		Name: "hold/lookup",
+		Explanation: "Lookup of a key that is Unknown tells whose claim it was, when it was granted, and what is left of " +
+			"the record's life.",
+		needs: Hold | Inspector,
+		run:   lookupUnknown,
+	}, {
 		Name: "hold/ttl ends it",
 		Explanation: "Unknown lasts for the store's TTL, and at most for the lease and the TTL together. The key is " +
 			"free then.",
@@ -103,6 +109,23 @@ func operatorEndsUnknown(r *rig) {
 	r.lapsed(req)
 	r.forget(req.Key)
 	r.expect(idem.Fresh, foreign(req))
+}
+
+// lookupUnknown is about what an operator has to go by.
+func lookupUnknown(r *rig) {
+	req := r.request("k")
+	var c idem.Claim
+	granted := timed(func() { c = r.fresh(r.brief(req)) })
+	since := r.find(req).Since
+	r.sleepPast(granted, r.short())
+	for range 2 {
+		rec := r.find(req)
+		require.Equal(r, idem.Unknown.String(), rec.State.String())
+		require.Equal(r, c.Token, rec.Token)
+		require.True(r, since.Equal(rec.Since), "Since is when the claim was granted")
+		require.Positive(r, rec.Remaining)
+		require.Zero(r, rec.Response)
+	}
 }
 
 // ttlEndsUnknown looks again and again, for looking must not make the key unknown anew.

@@ -115,8 +115,8 @@ func Run(t *testing.T, m Maker) {
 // Rows returns all rows. Those that hold under both policies are there twice.
 func Rows() []Row {
 	table := slices.Concat(claimRows(), keyRows(), replayRows(), lifeRows(), ttlRows(), leaseRows(), holdRows(),
-		completeRows(), abandonRows(), extendRows(), waitRows(), orderRows(), giveUpRows(), tokenRows(), limitRows(),
-		inspectRows(), closeRows())
+		completeRows(), restoreRows(), abandonRows(), extendRows(), waitRows(), handOverRows(), orderRows(),
+		giveUpRows(), raceRows(), tokenRows(), limitRows(), inspectRows(), operatorRows(), closeRows())
 	var rows []Row
 	for policy, feature := range []Feature{idem.TakeOver: TakeOver, idem.Hold: Hold} {
 		for _, row := range table {

@@ -30,6 +30,12 @@ func keyRows() []Row {
 		config: Config{MaxKeyBytes: keyLimit},
 		run:    keyLengthOfAClaim,
 	}, {
+		Name:        "key/every byte counts",
+		Explanation: "Keys, and scopes, that are as long as the limit and differ in one byte are different, wherever it is.",
+		needs:       MaxKeyBytes,
+		config:      Config{MaxKeyBytes: keyLimit},
+		run:         everyByteCounts,
+	}, {
 		Name: "key/bytes are bytes",
 		Explanation: "Keys are kept as they are: NUL, invalid UTF-8, case, spaces, prefixes and forms of Unicode that " +
 			"look alike all make different keys.",
@@ -82,6 +88,17 @@ func keyLengthOfAClaim(r *rig) {
 	require.ErrorIs(r, inspector.Resolve(ctx, c.Scope, c.Key, text("x")), idem.ErrKey, "Resolve")
 }
 
+// everyByteCounts is for stores whose index takes only the first bytes of a key.
+func everyByteCounts(r *rig) {
+	key := strings.Repeat("k", keyLimit)
+	scope := r.scope + key[len(r.scope):]
+	all := [][2]string{{r.scope, key}, {scope, "k"}}
+	for _, at := range []int{31, 32, 63, 64, 99, 127, 128, 190, 191, 199, 200, 253, 254} {
+		all = append(all, [2]string{r.scope, key[:at] + "x" + key[at+1:]}, [2]string{scope[:at] + "x" + scope[at+1:], "k"})
+	}
+	r.keepsApart(all)
+}
+
 // keysAreBytes is for stores whose keys pass through something that compares text: a collation, a file
 // system, JSON.
 func keysAreBytes(r *rig) {
@@ -90,6 +107,9 @@ func keysAreBytes(r *rig) {
 		"k\u00e9y", "ke\u0301y", "k\xe9y", "k\xc3y", "\xff", "\xfe", "\ufffd", "\x00", " ", "\x7f", "\u202ekey",
 		"\u212a", "k", "stra\u00dfe", "strasse", "k\u0131y", "%6Bey", "key%00", `key\0`, `"key"`, "'key'",
 		"NULL", "0", "00",
+		// Each two have the same CRC-32, hashCode of Java, djb2, and FNV-1a of 32 and 64 bits.
+		"plumless", "buckeroo", "Aa", "BB", "Ab", "BA", "costarring", "liquid",
+		"8yn0iYCKYHlIj4-BwPqk", "GReLUrM4wMqfg9yzV3KQ",
 	}
 	r.keepsApart(pairs(r.scope, keys))
 }

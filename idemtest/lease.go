@@ -67,16 +67,23 @@ func anyFingerprintTakesOver(r *rig) {
 	}
 }
 
-// zeroLease looks at both ways to a default. A store for which zero is for ever leaves keys stuck.
+// zeroLease looks at all ways to a default. A store for which zero is for ever leaves keys stuck.
 func zeroLease(r *rig) {
 	lease := 2 * r.short()
 	r.runsOut("Begin", lease, func(req idem.Request) {
 		req.Lease = 0
 		out := r.expect(idem.Fresh, req)
-		require.LessOrEqual(r, out.Remaining, lease)
+		require.LessOrEqual(r, out.Remaining, r.most(lease))
 		require.GreaterOrEqual(r, out.Remaining, lease-r.maker.Resolution)
 	}, idem.InProgress, r.afterLease())
 	r.runsOut("Extend", lease, func(req idem.Request) { r.extend(r.fresh(req), 0) }, idem.InProgress, r.afterLease())
+	r.runsOut("Begin with Wait", lease, func(req idem.Request) {
+		c := r.fresh(req)
+		req.Lease = 0
+		crowd := r.crowd(1, req)
+		r.abandon(c)
+		crowd.next(idem.Fresh)
+	}, idem.InProgress, r.afterLease())
 }
 
 // tinyLease is for stores for which a lease that rounds to zero is none at all.

@@ -52,7 +52,7 @@ func lifeRows() []Row {
 	}}
 }
 
-// ttlRows are about TTLs that are out of the ordinary.
+// ttlRows are about TTLs, and operations, that are out of the ordinary.
 func ttlRows() []Row {
 	return []Row{{
 		Name: "ttl/tiny is not for ever",
@@ -68,6 +68,10 @@ func ttlRows() []Row {
 		Name:        "ttl/negative is an error",
 		Explanation: "Complete with a negative TTL is an error and changes nothing: the claim can still be completed.",
 		run:         negativeTTL,
+	}, {
+		Name:        "ttl/counts from Complete",
+		Explanation: "A TTL counts from Complete, however long the operation took before.",
+		run:         ttlCountsFromComplete,
 	}}
 }
 
@@ -92,6 +96,22 @@ func replaysDoNotExtend(r *rig) {
 			return
 		}
 		r.sleep(ttl / 20)
+	}
+}
+
+// ttlCountsFromComplete is for stores that set a record's end when the key is claimed.
+func ttlCountsFromComplete(r *rig) {
+	req, ttl := r.request("k"), 4*r.short()
+	c := r.fresh(req)
+	r.sleep(ttl)
+	set := timed(func() { r.complete(c, lasting(text("done"), ttl)) })
+	r.sleep(r.short())
+	var out idem.Outcome
+	asked := timed(func() { out = r.begin(req) })
+	r.judge(set, ttl, asked, out.State, idem.Replay, idem.Fresh)
+	r.sleepPast(set, ttl)
+	if out.State == idem.Replay {
+		r.expect(idem.Fresh, req)
 	}
 }
 

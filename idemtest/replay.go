@@ -2,6 +2,7 @@ package idemtest
 
 import (
 	"bytes"
+	"fmt"
 	"math"
 	"time"
 
@@ -27,6 +28,16 @@ func replayRows() []Row {
 		Explanation: "A replay appends header and body to Buf[:0] and returns parts of it. A buffer that is too small, " +
 			"or holds something, changes nothing in what is replayed, and the store keeps no hold of it.",
 		run: replayIntoABuffer,
+	}, {
+		Name: "replay/stored at",
+		Explanation: "StoredAt is when the response was recorded, by the store's clock: not when the key was claimed, " +
+			"nor what the caller has put there.",
+		run: storedAt,
+	}, {
+		Name: "replay/status of more than 32 bits",
+		Explanation: "A status that does not fit into 32 bits is an error that changes nothing, or comes back as it is. " +
+			"It must not become another one.",
+		run: wideStatus,
 	}}
 }
 
@@ -172,4 +183,43 @@ func within(whole, part []byte) bool {
 		}
 	}
 	return false
+}
+
+// storedAt is for stores that take the time of a record's claim, or of whole seconds. The store's clock may
+// differ from ours, so that two records are compared.
+func storedAt(r *rig) {
+	early, late := r.request("early"), r.request("late")
+	resp := text("done")
+	resp.StoredAt = time.Unix(1, 0)
+	c := r.fresh(late)
+	first := timed(func() { r.done(early, resp) })
+	r.sleep(2 * r.short())
+	second := timed(func() { r.complete(c, resp) })
+	r.apart(first, second, r.expect(idem.Replay, early).Response.StoredAt, r.expect(idem.Replay, late).Response.StoredAt)
+}
+
+// apart wants that the store's times of two events are as far apart as the events were.
+func (r *rig) apart(first, second span, early, late time.Time) {
+	r.Helper()
+	grain := r.maker.Resolution + time.Millisecond // dates may be coarser than deadlines
+	require.GreaterOrEqual(r, late.Sub(early), second.from.Sub(first.to)-grain, "between %v and %v", early, late)
+	require.LessOrEqual(r, late.Sub(early), second.to.Sub(first.from)+grain, "between %v and %v", early, late)
+}
+
+// wideStatus is for stores whose column is narrower than an int.
+func wideStatus(r *rig) {
+	for _, wide := range []int64{1<<32 + 200, math.MaxInt32 + 1, math.MinInt32 - 1, math.MaxInt64, math.MinInt64} {
+		resp := idem.Response{Status: int(wide)}
+		if int64(resp.Status) != wide {
+			continue // an int has 32 bits here
+		}
+		req := r.request(fmt.Sprint(wide))
+		c := r.fresh(req)
+		if r.store.Complete(r.Context(), c, resp) != nil {
+			r.expect(idem.InProgress, req)
+			resp.Status = 200
+			r.complete(c, resp)
+		}
+		r.same(resp, r.expect(idem.Replay, req).Response, req.Key)
+	}
 }

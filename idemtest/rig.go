@@ -32,8 +32,8 @@ const (
 	racers = 256
 )
 
-// errTooLong is why a Begin fails that should not have waited.
-var errTooLong = errors.New("idemtest: Begin took too long")
+// errTooLong is why a call fails that should have returned.
+var errTooLong = errors.New("idemtest: the call took too long")
 
 // A rig is what a row works with: a store and the means to use and time it.
 type rig struct {
@@ -84,6 +84,9 @@ func (r *rig) stretch(d time.Duration) time.Duration {
 }
 
 func (r *rig) short() time.Duration { return r.stretch(short) }
+
+// most is the longest that a lease or TTL of d may last by the store's clock.
+func (r *rig) most(d time.Duration) time.Duration { return d + r.maker.Resolution }
 
 func (r *rig) rounds() int {
 	if r.maker.Rounds == 0 {
@@ -137,10 +140,15 @@ func waiting(req idem.Request) idem.Request {
 	return req
 }
 
+// soon is the context of a call that must not block for longer than the row has patience.
+func (r *rig) soon() (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(r.Context(), r.stretch(patience), errTooLong)
+}
+
 // begin calls Begin, which must not fail, nor block for longer than the row has patience.
 func (r *rig) begin(req idem.Request) idem.Outcome {
 	r.Helper()
-	ctx, cancel := context.WithTimeoutCause(r.Context(), r.stretch(patience), errTooLong)
+	ctx, cancel := r.soon()
 	defer cancel()
 	out, err := r.store.Begin(ctx, req)
 	require.NoError(r, err, "Begin %q", req.Key)
@@ -169,22 +177,30 @@ func (r *rig) replays(body string, req idem.Request) {
 
 func (r *rig) complete(c idem.Claim, resp idem.Response) {
 	r.Helper()
-	require.NoError(r, r.store.Complete(r.Context(), c, resp), "Complete %q", c.Key)
+	ctx, cancel := r.soon()
+	defer cancel()
+	require.NoError(r, r.store.Complete(ctx, c, resp), "Complete %q", c.Key)
 }
 
 func (r *rig) abandon(c idem.Claim) {
 	r.Helper()
-	require.NoError(r, r.store.Abandon(r.Context(), c), "Abandon %q", c.Key)
+	ctx, cancel := r.soon()
+	defer cancel()
+	require.NoError(r, r.store.Abandon(ctx, c), "Abandon %q", c.Key)
 }
 
 func (r *rig) extend(c idem.Claim, lease time.Duration) {
 	r.Helper()
-	require.NoError(r, r.store.Extend(r.Context(), c, lease), "Extend %q", c.Key)
+	ctx, cancel := r.soon()
+	defer cancel()
+	require.NoError(r, r.store.Extend(ctx, c, lease), "Extend %q", c.Key)
 }
 
 func (r *rig) forget(key string) {
 	r.Helper()
-	found, err := r.inspector().Forget(r.Context(), r.scope, key)
+	ctx, cancel := r.soon()
+	defer cancel()
+	found, err := r.inspector().Forget(ctx, r.scope, key)
 	require.NoError(r, err, "Forget %q", key)
 	require.True(r, found, "Forget %q found something", key)
 }

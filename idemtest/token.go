@@ -3,6 +3,7 @@ package idemtest
 import (
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -31,6 +32,11 @@ func tokenRows() []Row {
 		Name:        "token/never used twice",
 		Explanation: "A token is granted once, whatever the key, and claims that follow each other have growing tokens.",
 		run:         tokenIsNeverUsedTwice,
+	}, {
+		Name: "token/one that was not granted",
+		Explanation: "Extend and Abandon with a token that is not the key's current one, lower or higher, are " +
+			"ErrClaimLost, and nothing changes.",
+		run: tokenThatWasNotGranted,
 	}}
 }
 
@@ -121,4 +127,18 @@ func tokenIsNeverUsedTwice(r *rig) {
 			seen[token] = true
 		}
 	}
+}
+
+// tokenThatWasNotGranted is for stores that compare tokens by their order.
+func tokenThatWasNotGranted(r *rig) {
+	req := r.request("k")
+	c := r.fresh(req)
+	for _, token := range []uint64{c.Token - 1, c.Token + 1, c.Token + 1<<32, math.MaxUint64} {
+		forged := c
+		forged.Token = token
+		r.lost(r.store.Extend(r.Context(), forged, r.short()), "Extend")
+		r.lost(r.store.Abandon(r.Context(), forged), "Abandon")
+	}
+	require.Greater(r, r.expect(idem.InProgress, req).Remaining, long/2)
+	r.complete(c, text("done"))
 }

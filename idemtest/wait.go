@@ -71,7 +71,7 @@ func (r *rig) passesOn(lose func(idem.Claim)) {
 		lose(c)
 		out := crowd.next(idem.Fresh)
 		require.Positive(r, out.Remaining)
-		require.LessOrEqual(r, out.Remaining, req.Lease)
+		require.LessOrEqual(r, out.Remaining, r.most(req.Lease))
 		crowd.quiet()
 		r.expect(idem.InProgress, req)
 		c = out.Claim
@@ -152,7 +152,8 @@ func orderRows() []Row {
 		Name: "wait/first come first served",
 		Explanation: "Those who wait become owners in the order in which they came, whether an owner abandons or, under " +
 			"TakeOver, its lease runs out.",
-		run: firstComeFirstServed,
+		needs: FirstComeFirstServed,
+		run:   firstComeFirstServed,
 	}, {
 		Name: "wait/only for an owner",
 		Explanation: "Wait on a key that nobody holds is Fresh at once, and on a done one a replay; only an owner is " +
