@@ -220,3 +220,15 @@ func FuzzFingerprintJSON(f *testing.F) {
 		}
 	})
 }
+
+func TestFingerprintJSONIsOfMethodPathAndQueryToo(t *testing.T) {
+	seen := map[idem.Fingerprint]string{}
+	for _, target := range []string{"/a", "/b", "/a?x=1", "/a?x=2", "/a%2Fb", "/a/b"} {
+		for _, method := range []string{http.MethodPost, http.MethodPut} {
+			got, err := httpidem.FingerprintJSON(httptest.NewRequest(method, target, http.NoBody), []byte(`{}`))
+			require.NoError(t, err)
+			require.NotContains(t, seen, got, target)
+			seen[got] = target
+		}
+	}
+}

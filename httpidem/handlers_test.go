@@ -71,6 +71,12 @@ func afterHeader(late func(h http.Header)) http.HandlerFunc {
 }
 
 var statusCases = []handlerCase{
+	{name: "101 then 201", only: "HTTP/2.0", serve: func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusSwitchingProtocols)
+		w.WriteHeader(http.StatusCreated)
+		_, _ = w.Write([]byte("created"))
+	}},
+	{name: "304 with a body that is refused, and no type", serve: status(304, "body")},
 	{name: "nothing", serve: func(http.ResponseWriter, *http.Request) {}},
 	{name: "200 and a body", serve: status(200, "ok")},
 	{name: "201 without a body", serve: status(201, "", "Location", "/payments/1", "Etag", `"1"`)},
@@ -232,6 +238,12 @@ var bodyCases = []handlerCase{
 }
 
 var streamCases = []handlerCase{
+	{name: "trailers not announced, as much as is collected", serve: func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write(bytes.Repeat([]byte("x"), 2048))
+		w.Header().Set(http.TrailerPrefix+"X-Sum", "abc")
+	}},
+	{name: "sniffed in spite of a Transfer-Encoding", only: "HTTP/2.0", drop: []string{"Transfer-Encoding"},
+		serve: status(200, "<html>", "Transfer-Encoding", "chunked")},
 	{name: "flush before the body", serve: func(w http.ResponseWriter, _ *http.Request) {
 		flush(w)
 		_, _ = w.Write([]byte("<html>"))

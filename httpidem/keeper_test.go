@@ -200,3 +200,27 @@ func (hangingStore) Extend(ctx context.Context, _ idem.Claim, _ time.Duration) e
 	<-ctx.Done()
 	return context.Cause(ctx)
 }
+
+// A lateStore takes so long to extend that its answer comes after the claim was given up, unless that waits.
+type lateStore struct{ idem.Store }
+
+func (s lateStore) Extend(ctx context.Context, c idem.Claim, lease time.Duration) error {
+	<-ctx.Done()
+	time.Sleep(time.Second)
+	return s.Store.Extend(context.WithoutCancel(ctx), c, lease)
+}
+
+func TestNoExtendComesAfterAbandon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		runs := 0
+		h := guardWith(t, lateStore{newEngine(t, idem.Config{})}, httpidem.Config{})(counted(&runs, func(w http.ResponseWriter, _ *http.Request) {
+			if runs == 1 {
+				time.Sleep(10*time.Second + 1) // the first Extend is on its way
+			}
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}))
+		require.Equal(t, 503, post(t, h, "k", "").Code)
+		require.Equal(t, 503, post(t, h, "k", "").Code, "the key is free")
+		require.Equal(t, 2, runs)
+	})
+}

@@ -18,6 +18,9 @@ import (
 // what middlewares around this one have set for this one request (CORS), and a replay would have it again
 // for every other: make a header of its own, and copy that into the writer's.
 func NewResponse(status int, header http.Header, body []byte) idem.Response {
+	if !bodyAllowed(status) {
+		body = nil
+	}
 	rec := recorder{w: mapWriter(header), body: slices.Clip(body), declared: -1} // what is behind body is the caller's
 	rec.WriteHeader(status)
 	rec.finish()

@@ -301,3 +301,34 @@ func FuzzReplay(f *testing.F) {
 		}
 	})
 }
+
+// The middleware refuses the body of a 204 or a 304 as net/http does, so that no type is guessed from it.
+func TestNewResponseWithABodyThatMayNotBe(t *testing.T) {
+	for _, code := range []int{http.StatusNoContent, http.StatusNotModified} {
+		var store recordStore
+		post(t, guardWith(t, &store, httpidem.Config{})(status(code, "body")), "k", "")
+		got := httpidem.NewResponse(code, http.Header{}, []byte("body"))
+		require.Equal(t, string(store.resp.Header), string(got.Header))
+		require.Equal(t, string(store.resp.Body), string(got.Body))
+	}
+}
+
+// A handler that fills the map itself gets no field past the rules by its spelling.
+func TestNamesThatAreNotCanonicalAreLeftOutToo(t *testing.T) {
+	var store recordStore
+	h := guardWith(t, &store, httpidem.Config{})(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		for _, name := range []string{"SET-COOKIE", "set-cookie", "X-Request-ID", "CONNECTION"} {
+			w.Header()[name] = []string{"secret"} // without Set, which would make it canonical
+		}
+		w.Header()["X-KEPT"] = []string{"1"}
+	}))
+	post(t, h, "k", "")
+	require.Equal(t, "X-KEPT: 1\r\n", string(store.resp.Header))
+}
+
+func TestKeepHeaderDecidesAboutASniffedType(t *testing.T) {
+	var store recordStore
+	h := guardWith(t, &store, httpidem.Config{KeepHeader: func(name string) bool { return name != "Content-Type" }})(steps("<html>"))
+	post(t, h, "k", "")
+	require.NotContains(t, string(store.resp.Header), "Content-Type")
+}

@@ -335,3 +335,12 @@ func TestScopes(t *testing.T) {
 		require.NotContains(t, log.String(), "secret-key")
 	})
 }
+
+func TestRequestLimitOfAMiddlewareAround(t *testing.T) {
+	h := guard(t, httpidem.Config{})(status(201, ""))
+	r := newRequest(t.Context(), "k", "")
+	r.Body, r.ContentLength = io.NopCloser(iotest.ErrReader(fmt.Errorf("upload: %w", &http.MaxBytesError{Limit: 10}))), 11
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	requireProblem(t, w, 413, httpidem.CodeRequestTooLarge)
+}

@@ -207,7 +207,7 @@ func (c *call) newRequest(ctx context.Context) *http.Request {
 // newBody returns a reader of the frozen body, in a form whose type tells net/http that it is in memory
 // or empty.
 func (c *call) newBody() io.ReadCloser {
-	if len(c.frozen) == 0 {
+	if len(c.frozen) == 0 && len(c.req.Trailer) == 0 { // trailers make HTTP/2 wait for the end of a body
 		return http.NoBody
 	}
 	return io.NopCloser(bytes.NewReader(c.frozen))

@@ -2,6 +2,7 @@ package httpidem_test
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net/http"
@@ -256,4 +257,17 @@ func TestTransportObeysRetryAfter(t *testing.T) {
 			require.InDelta(t, 10.05, base.waits()[0].Seconds(), 0.05)
 		})
 	})
+}
+
+func TestTransportDoesNotRepeatToAServerWithoutTLS(t *testing.T) {
+	base := newScript(func(*http.Request) (*http.Response, error) { return nil, tls.RecordHeaderError{Msg: "no TLS"} })
+	_, err := trip((&httpidem.Transport{Base: base, MaxBackoff: 1}).RoundTrip, scriptPost(t, nil))
+	require.Equal(t, 1, asRetryError(t, err).Attempts)
+}
+
+func TestTransportLeavesNothingOfAnAttemptThatFailed(t *testing.T) {
+	base := newScript(cutOff)
+	_, err := trip((&httpidem.Transport{Base: base, MaxAttempts: 1, AttemptTimeout: time.Minute}).RoundTrip, scriptPost(t, nil))
+	require.ErrorIs(t, err, errCut)
+	require.Error(t, base.sent[0].req.Context().Err(), "released with the attempt")
 }

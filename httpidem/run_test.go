@@ -344,3 +344,30 @@ func TestBeginFails(t *testing.T) {
 		require.Zero(t, runs)
 	})
 }
+
+func TestClaimIsExtendedWhileCompleteIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, extended, failures := newFaultyStore(t, idem.Config{Lease: 3 * time.Second}), 0, 0
+		store.onExtend = func() error { extended++; return nil }
+		store.onComplete = func(*idem.Response) error {
+			if failures++; failures < 5 {
+				return errDown
+			}
+			return nil
+		}
+		require.Equal(t, 201, post(t, guardWith(t, store, httpidem.Config{})(status(201, "")), "k", "").Code)
+		require.Equal(t, 2, extended, "the attempts take 2.62 seconds")
+	})
+}
+
+func TestCompleteIsNotTriedAgainInVain(t *testing.T) {
+	for _, final := range []error{idem.ErrClaimLost, idem.ErrClosed} {
+		synctest.Test(t, func(t *testing.T) {
+			store, tries := newFaultyStore(t, idem.Config{}), 0
+			store.onComplete = func(*idem.Response) error { tries++; return final }
+			w := post(t, guardWith(t, store, httpidem.Config{})(status(201, "")), "k", "")
+			requireProblem(t, w, 503, httpidem.CodeStoreUnavailable)
+			require.Equal(t, 1, tries)
+		})
+	}
+}

@@ -63,3 +63,24 @@ func (hangingBegin) Begin(ctx context.Context, _ idem.Request) (idem.Outcome, er
 	<-ctx.Done()
 	return idem.Outcome{}, ctx.Err()
 }
+
+// A store that fails while a duplicate waits is not asked once more, nor is the duplicate told to wait.
+func TestStoreThatFailsWhileADuplicateWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, runs, begins := newFaultyStore(t, idem.Config{}), 0, 0
+		store.onBegin = func() error {
+			if begins++; begins == 3 { // after the owner's, and the first look of the duplicate
+				return errDown
+			}
+			return nil
+		}
+		h := guardWith(t, store, httpidem.Config{Wait: time.Minute})(counted(&runs, func(http.ResponseWriter, *http.Request) { time.Sleep(time.Second) }))
+		done := make(chan struct{})
+		go func() { defer close(done); post(t, h, "k", "") }()
+		synctest.Wait()
+		requireProblem(t, post(t, h, "k", ""), 503, httpidem.CodeStoreUnavailable)
+		require.Equal(t, 3, begins, "it is not asked once more")
+		<-done
+		require.Equal(t, 1, runs)
+	})
+}

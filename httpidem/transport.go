@@ -228,6 +228,12 @@ func (t *Transport) unsendable(req *http.Request) error {
 		header = maps.Clone(header)
 		delete(header, t.Header) // the key was checked, and takes the place of what is there
 	}
+	for name := range req.Trailer {
+		switch http.CanonicalHeaderKey(name) {
+		case "Content-Length", "Transfer-Encoding", "Trailer":
+			return fmt.Errorf("request trailer: %q says how the message is framed", name)
+		}
+	}
 	return cmp.Or(checkFields("header", header), checkFields("trailer", req.Trailer))
 }
 

@@ -245,3 +245,14 @@ func (l *goAwayListener) goAway(conn net.Conn) {
 		_, _ = io.Copy(io.Discard, conn) // the client closes it
 	}
 }
+
+func TestTransportDropsAForeignKeyFromACopy(t *testing.T) {
+	req := scriptPost(t, nil)
+	req.Method, req.URL.Host, req.Response = http.MethodGet, "elsewhere.example", &http.Response{Request: scriptPost(t, nil)}
+	req.Header.Set(httpidem.DefaultHeader, "k")
+	base := newScript(replies(200))
+	_, err := trip((&httpidem.Transport{Base: base}).RoundTrip, req)
+	require.NoError(t, err)
+	require.Equal(t, []string{""}, base.keys())
+	require.Equal(t, "k", req.Header.Get(httpidem.DefaultHeader), "a RoundTripper must not change its request")
+}

@@ -1,11 +1,13 @@
 package httpidem_test
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -22,6 +24,7 @@ var badRequests = map[string]func(*http.Request){
 	"name that is not ASCII":    func(r *http.Request) { r.Header["X-Clé"] = []string{"secret"} },
 	"control character trailer": func(r *http.Request) { r.Trailer = http.Header{"X-Bad": {"secret\x00"}} },
 	"name of a trailer":         func(r *http.Request) { r.Trailer = http.Header{"X Bad": nil} },
+	"trailer that frames":       func(r *http.Request) { r.ContentLength, r.Trailer = -1, http.Header{"Content-Length": {"1"}} },
 	"control character in URL":  func(r *http.Request) { r.URL.RawQuery = "a=secret\n" },
 	"length without a body":     func(r *http.Request) { r.Body, r.ContentLength = nil, 1 },
 	"any length without a body": func(r *http.Request) { r.Body, r.ContentLength = nil, -1 },
@@ -89,5 +92,28 @@ func TestTransportSendsWhatNetHTTPSends(t *testing.T) {
 				l.requireOne(t, 1, "")
 			})
 		}
+	}
+}
+
+// A body that turns out to be empty may have trailers all the same. Given http.NoBody, HTTP/2 would never end the stream.
+func TestTransportSendsTrailersOfAnEmptyBody(t *testing.T) {
+	for _, protocol := range wireProtocols {
+		t.Run(protocol, func(t *testing.T) {
+			srv, client := serveClient(t, protocol, func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				_, _ = io.WriteString(w, r.Trailer.Get("X-Sum"))
+			})
+			for _, text := range []string{"x", ""} {
+				for name, base := range map[string]http.RoundTripper{"net/http": srv.Client().Transport, "Transport": client.Transport} {
+					ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // it hung on HTTP/2
+					req := newPost(ctx, t, srv.URL, onlyReader(text))
+					req.Trailer = http.Header{"X-Sum": {"7"}}
+					resp, err := trip(base.RoundTrip, req)
+					cancel()
+					require.NoError(t, err, "%s, body %q", name, text)
+					require.Equal(t, "7", resp.body, "%s, body %q", name, text)
+				}
+			}
+		})
 	}
 }

@@ -26,7 +26,7 @@ type messageKey struct{ scope, id string }
 // A history is what happened to one message in this process.
 type history struct {
 	failed int   // times that its handler failed
-	unrun  int   // deliveries that the broker counts, but that are not the message's fault
+	unrun  int   // deliveries that came to nothing through no fault of the message
 	doom   error // why it is a dead letter that was not accepted so far; nil if it is none
 }
 

@@ -62,6 +62,16 @@ func TestOutageBackoffGrows(t *testing.T) {
 		require.Equal(r, []int{1, 2, 3}, asked)
 		require.Equal(r, 1, r.handle(message(4)).Attempt)
 	})
+	bubble(t, "of a broker that does not count as well", func(r *rig) {
+		var asked []int
+		r.cfg.Backoff = func(attempt int) time.Duration { asked = append(asked, attempt); return time.Second }
+		r.store.hook = failing("begin", 3, errDown)
+		for range 3 {
+			r.handle(message(0))
+		}
+		require.Equal(r, []int{1, 2, 3}, asked)
+		require.Equal(r, 1, r.handle(message(0)).Attempt)
+	})
 }
 
 func TestMaxDeliveries(t *testing.T) {
@@ -160,5 +170,34 @@ func TestLetterWhoseFailureIsNotRecorded(t *testing.T) {
 		require.Equal(r, msgidem.DeadLettered, out.Result)
 		require.ErrorIs(r, out.Err, errDown)
 		require.Equal(r, 1, r.runs)
+	})
+}
+
+func TestWhatIsNoAttempt(t *testing.T) {
+	bubble(t, "one that was cut short by a stop", func(r *rig) {
+		ctx, stop := context.WithCancelCause(r.Context())
+		r.fn = func(ctx context.Context, _ msgidem.Message, _ idem.Claim) error {
+			stop(msgidem.ErrStopped)
+			return context.Cause(ctx)
+		}
+		require.Equal(r, msgidem.Retried, r.start().Handle(ctx, message(1)).Result)
+		r.fn = returning()
+		require.Equal(r, 1, r.handle(message(2)).Attempt)
+	})
+	bubble(t, "one whose claim was lost", func(r *rig) {
+		r.fn = untilLost(new(time.Duration), new(error))
+		r.store.hook = failing("extend", 1, idem.ErrClaimLost)
+		require.Equal(r, msgidem.Left, r.handle(message(1)).Result)
+		r.fn = returning()
+		require.Equal(r, 1, r.handle(message(2)).Attempt)
+	})
+	bubble(t, "one of a message that another process has done since, and that is published again", func(r *rig) {
+		r.fn = returning(errDown, errDown)
+		require.Equal(r, msgidem.Retried, r.handle(message(0)).Result)
+		require.NoError(r, r.engine.Complete(r.Context(), r.own(0), idem.Response{}))
+		require.Equal(r, msgidem.Skipped, r.handle(message(0)).Result)
+		_, err := r.engine.Forget(r.Context(), "billing", "m1")
+		require.NoError(r, err)
+		require.Equal(r, 1, r.handle(message(0)).Attempt)
 	})
 }

@@ -203,3 +203,42 @@ func TestCapabilities(t *testing.T) {
 		require.Equal(r, 11*time.Second, time.Since(start))
 	})
 }
+
+// A watched delivery looks at the contexts that it is given.
+type watched struct {
+	*delivery
+	look func(ctx context.Context)
+}
+
+func (w *watched) Ack(ctx context.Context) error { w.look(ctx); return w.delivery.Ack(ctx) }
+
+func (w *watched) NakAfter(ctx context.Context, d time.Duration) error {
+	w.look(ctx)
+	return w.delivery.NakAfter(ctx, d)
+}
+
+func (w *watched) Term(ctx context.Context, reason string) error {
+	w.look(ctx)
+	return w.delivery.Term(ctx, reason)
+}
+
+func TestContextsOfTheBroker(t *testing.T) {
+	for op, result := range map[string]error{"ack": nil, "nak": errDown, "term": idem.Permanent(errDown)} {
+		bubble(t, op+" has a deadline and outlives the consumer's context", func(r *rig) {
+			ctx, cancel := context.WithCancel(context.WithValue(r.Context(), t, "value"))
+			r.fn = func(context.Context, msgidem.Message, idem.Claim) error { cancel(); return result }
+			looked := false
+			d := &watched{message(1), func(ctx context.Context) {
+				looked = true
+				require.NoError(r, ctx.Err())
+				deadline, ok := ctx.Deadline()
+				require.True(r, ok)
+				require.Equal(r, 10*time.Second, time.Until(deadline))
+				require.Equal(r, "value", ctx.Value(t))
+			}}
+			r.start().Handle(ctx, d)
+			require.True(r, looked)
+			require.Equal(r, []string{op}, d.told())
+		})
+	}
+}

@@ -203,3 +203,26 @@ func TestWarm(t *testing.T) {
 		require.ErrorIs(r, err, context.Canceled)
 	})
 }
+
+func TestLogsTellOfRetriesForAStoreThatIsDown(t *testing.T) {
+	bubble(t, "at Info", func(r *rig) {
+		var log bytes.Buffer
+		r.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		r.store.hook = failing("begin", 1, errDown)
+		r.handle(message(1))
+		require.Contains(r, log.String(), "level=INFO msg=\"message comes again\" scope=billing")
+	})
+}
+
+func TestWarmClaimsForNoLongerThanTheLease(t *testing.T) {
+	bubble(t, "of the Config", func(r *rig) {
+		r.cfg.Lease = 5 * time.Second
+		r.store.hook = failing("complete", 1, errDown)
+		_, err := r.start().Warm(r.Context(), ids(nil, []byte("pay 7"), "m1"))
+		require.ErrorIs(r, err, errDown)
+		time.Sleep(5*time.Second + 1)
+		n, err := r.handler.Warm(r.Context(), ids(nil, []byte("pay 7"), "m1"))
+		require.NoError(r, err)
+		require.Equal(r, 1, n)
+	})
+}

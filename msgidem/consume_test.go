@@ -286,3 +286,19 @@ func TestRunStops(t *testing.T) {
 		})
 	})
 }
+
+func TestRunAfterAHandlerHasEndedItsOnlyWorker(t *testing.T) {
+	bubble(t, "goes on", func(r *rig) {
+		r.cfg.Workers = 1
+		list, all := messages(2)
+		r.fn = func(_ context.Context, m msgidem.Message, _ idem.Claim) error {
+			if m.ID == "m0" {
+				runtime.Goexit()
+			}
+			return nil
+		}
+		require.NoError(r, r.start().Run(r.Context(), newSource(io.EOF, list...)))
+		require.Equal(r, []string{"nak"}, all[0].told())
+		require.Equal(r, []string{"ack"}, all[1].told())
+	})
+}

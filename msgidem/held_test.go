@@ -158,3 +158,31 @@ func TestRunAfterItsSourceHasEnded(t *testing.T) {
 		require.ErrorIs(r, cause, msgidem.ErrStopped)
 	})
 }
+
+func TestRunLeavesWhatItHoldsWithoutAPause(t *testing.T) {
+	bubble(t, "once it was stopped", func(r *rig) {
+		r.cfg.Backoff, r.cfg.MaxAttempts = func(int) time.Duration { return 0 }, 1000
+		for i := range 50 { // it was a matter of chance
+			d := message(0)
+			d.can = 0
+			ctx, cancel := context.WithCancel(r.Context())
+			r.fn = func(context.Context, msgidem.Message, idem.Claim) error { cancel(); return errDown }
+			require.NoError(r, r.start().Run(ctx, newSource(nil, d)))
+			cancel()
+			require.Equal(r, i+1, r.runs)
+		}
+	})
+}
+
+func TestRunLeavesWhatItHoldsWhenItsSourceFails(t *testing.T) {
+	bubble(t, "without waiting for it", func(r *rig) {
+		r.fn = returning(errDown)
+		r.cfg.Backoff = func(int) time.Duration { return time.Hour }
+		d := message(0)
+		d.can = 0
+		start := time.Now()
+		require.ErrorIs(r, r.start().Run(r.Context(), newSource(errDown, d)), errDown)
+		require.Zero(r, time.Since(start))
+		require.Equal(r, 1, r.runs)
+	})
+}

@@ -326,3 +326,47 @@ func TestLastDelivery(t *testing.T) {
 		require.Equal(r, 61*time.Second, time.Since(start))
 	})
 }
+
+func TestBeats(t *testing.T) {
+	t.Run("keep the lease that the store grants when none was asked for", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, idem.Config{Lease: 3 * time.Second})
+			r.fn = lasting(10*time.Second - 1)
+			require.Equal(t, msgidem.Done, r.handle(message(1)).Result)
+			require.Equal(t, 9, r.store.calls("extend"))
+		})
+	})
+	bubble(t, "come every third of the shorter of lease and patience", func(r *rig) {
+		r.fn = lasting(12 * time.Second)
+		d := message(1)
+		d.msg.AckWait = 15 * time.Second // longer than a third of the lease, and shorter than the lease
+		require.Equal(r, msgidem.Done, r.handle(d).Result)
+		require.Equal(r, 2, d.beats(), "after 5 s and 10 s")
+	})
+	bubble(t, "extend by Config.Lease, not by the store's", func(r *rig) {
+		r.cfg.Lease = 9 * time.Second
+		r.fn = func(ctx context.Context, m msgidem.Message, _ idem.Claim) error {
+			time.Sleep(4 * time.Second) // the first beat was after three
+			out, err := r.engine.Begin(ctx, idem.Request{Scope: m.Scope, Key: m.ID, Fingerprint: idem.FingerprintOf(m.Payload)})
+			require.Equal(r, 8*time.Second, out.Remaining)
+			return err
+		}
+		require.Equal(r, msgidem.Done, r.handle(message(1)).Result)
+	})
+}
+
+func TestBeatsThatAreAbortedAreNoFailuresOfTheStore(t *testing.T) {
+	bubble(t, "and are not counted", func(r *rig) {
+		r.fn = lasting(10*time.Second + 1) // the first beat is on its way
+		r.store.hook = func(ctx context.Context, op string, _ int) error {
+			if op == "extend" {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return nil
+		}
+		require.Equal(r, msgidem.Done, r.handle(message(1)).Result)
+		require.Equal(r, 1, r.store.calls("extend"))
+		require.Zero(r, r.handler.Stats().StoreErrors)
+	})
+}

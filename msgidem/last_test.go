@@ -165,3 +165,17 @@ func TestSlowLetter(t *testing.T) {
 		require.Equal(r, 4, d.beats())
 	})
 }
+
+func TestLastDeliveryOfAnotherOwnersMessage(t *testing.T) {
+	bubble(t, "waits even where none should", func(r *rig) {
+		claim, d := r.own(0), message(3)
+		d.msg.Last = true
+		r.cfg.Wait = -1
+		go func() {
+			time.Sleep(7 * time.Second)
+			assert.NoError(r, r.engine.Complete(r.Context(), claim, idem.Response{}))
+		}()
+		require.Equal(r, msgidem.Skipped, r.handle(d).Result)
+		require.Empty(r, r.letters)
+	})
+}

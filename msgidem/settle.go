@@ -138,12 +138,8 @@ func (j *job) yield(err error) {
 	j.nak(j.backoff(), err)
 }
 
-// excuse takes a delivery out of the broker's count, if it counts.
-func (j *job) excuse() {
-	if j.m.Attempt > 0 {
-		j.attempts.change(&j.m, func(h *history) { h.unrun++ })
-	}
-}
+// excuse takes a delivery out of the broker's count, if it counts, and lets the back-off grow in any case.
+func (j *job) excuse() { j.attempts.change(&j.m, func(h *history) { h.unrun++ }) }
 
 // retry has the message delivered again, or makes a dead letter of it when it would not be.
 func (j *job) retry(delay time.Duration, err error) {
@@ -350,10 +346,9 @@ func (j *job) hold(d time.Duration) bool {
 	defer j.unkeep()
 	select {
 	case <-j.stop.Done():
-		return false
 	case <-time.After(d):
-		return true
 	}
+	return j.stop.Err() == nil // also when there was nothing to wait for
 }
 
 // oneLine returns the text of err for headers, which have no room for more.
