@@ -231,7 +231,12 @@ func TestRestoreTellsWhatIsOver(t *testing.T) {
 			}
 			r.done("over", "b", time.Second)
 			r.done("stays", "b", time.Hour)
-			next := r.restart(cfg, 2*time.Second)
+			saved := r.snapshot()
+			require.NoError(r, r.Close())
+			next := newRig(r, cfg)
+			next.done("already there", "b", time.Minute)
+			time.Sleep(2 * time.Second) // the sweeper sleeps when the snapshot comes
+			require.NoError(r, next.Restore(bytes.NewReader(saved)))
 			time.Sleep(time.Second)
 			synctest.Wait()
 			require.EqualValues(r, 1000, next.Stats().LeasesExpired)
@@ -246,7 +251,7 @@ func TestRestoreTellsWhatIsOver(t *testing.T) {
 			require.Equal(r, 1000, told)
 			st := next.Stats()
 			if policy == idem.TakeOver {
-				require.Equal(r, st.Restored, uint64(st.Records)+st.LeasesExpired)
+				require.Equal(r, st.Fresh+st.Restored, uint64(st.Records)+st.LeasesExpired)
 			}
 		})
 	}
@@ -312,7 +317,9 @@ func TestRestoreOfWhatIsDamaged(t *testing.T) {
 	}
 	attempt(whole[24:], "without its first bytes", 0)
 	attempt(append(bytes.Clone(whole[:len(whole)-72]), whole[24:]...), "twice in a row", 0)
-	attempt([]byte("idem-sn2 and so on, and so on"), "of another version", 0)
+	err := r.Restore(strings.NewReader("idem-sn2 and so on, and so on"))
+	require.ErrorIs(t, err, idem.ErrSnapshot)
+	require.ErrorContains(t, err, `"idem-sn2", want "idem-sn1"`)
 }
 
 func TestSnapshotErrors(t *testing.T) {
