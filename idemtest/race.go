@@ -68,7 +68,7 @@ func meet(round int, one, other func()) {
 // loose has call meet a Begin, on keys whose owners hold them no more, and passes what came of it to judge.
 func (r *rig) loose(call func(idem.Claim) error, judge func(idem.Request, idem.Outcome, error)) {
 	r.Helper()
-	n := 4 * r.rounds()
+	n := 10 * r.rounds()
 	requests, claims := make([]idem.Request, n), make([]idem.Claim, n)
 	granted := timed(func() {
 		for i := range n {
@@ -146,7 +146,7 @@ func abandonAndNewOwner(r *rig) {
 
 // completeTwiceAtOnce is about a Complete that is sent again because its answer takes long.
 func completeTwiceAtOnce(r *rig) {
-	for i := range 4 * r.rounds() {
+	for i := range 10 * r.rounds() {
 		req := r.request(fmt.Sprint(i))
 		c := r.fresh(req)
 		var outs [2]idem.Outcome
@@ -171,7 +171,7 @@ func completeTwiceAtOnce(r *rig) {
 
 // resolveOrComplete is for stores in which operators need not look at what is there.
 func resolveOrComplete(r *rig) {
-	for i := range 4 * r.rounds() {
+	for i := range 10 * r.rounds() {
 		req := r.request(fmt.Sprint(i))
 		c := r.fresh(req)
 		var completed, resolved error
