@@ -36,13 +36,18 @@ func (s *shard) createLocked(scope, key string, h uint32, size int) (ref, record
 // restoreLocked makes the record of a claim that is gone anew. It is not refused when the store is full:
 // the operation has run or is running.
 func (s *shard) restoreLocked(c *Claim, h uint32, now int64) (ref, record) {
+	s.remadeLocked()
+	r, rec := s.createLocked(c.Scope, c.Key, h, recordSize(c.Scope, c.Key, s.payload))
+	rec.claim(c.Token, c.Fingerprint, now)
+	return r, rec
+}
+
+// remadeLocked counts a record that is made anew, whatever the limits.
+func (s *shard) remadeLocked() {
 	s.counts.restored++
 	if s.engine.cfg.MaxRecords > 0 {
 		s.engine.records.Add(1)
 	}
-	r, rec := s.createLocked(c.Scope, c.Key, h, recordSize(c.Scope, c.Key, s.payload))
-	rec.claim(c.Token, c.Fingerprint, now)
-	return r, rec
 }
 
 // finishLocked makes a record done and wakes those who wait for it.

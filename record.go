@@ -31,6 +31,7 @@ const (
 
 	stateFlags = flagInProgress | flagDone | flagUnknown
 	sinceBits  = 56 // enough for all µs that an int64 of ns can tell
+	flagBits   = 64 - sinceBits
 	sinceMask  = 1<<sinceBits - 1
 )
 
@@ -47,7 +48,6 @@ func (r record) token() uint64       { return r.u64(8) }
 func (r record) deadline() int64     { return int64(r.u64(16)) }
 func (r record) state() uint64       { return r.u64(40) & stateFlags }
 func (r record) flags() uint64       { return r.u64(40) &^ sinceMask }
-func (r record) since() int64        { return int64(r.u64(40)<<8) >> 8 * int64(time.Microsecond) }
 func (r record) status() int         { return int(int32(r.u32(48))) }
 func (r record) scopeLen() int       { return int(binary.LittleEndian.Uint16(r[52:])) }
 func (r record) keyLen() int         { return int(binary.LittleEndian.Uint16(r[54:])) }
@@ -57,6 +57,10 @@ func (r record) nameEnd() int        { return recordHeader + r.scopeLen() + r.ke
 func (r record) scope() []byte       { return r[recordHeader : recordHeader+r.scopeLen()] }
 func (r record) key() []byte         { return r[recordHeader+r.scopeLen() : r.nameEnd()] }
 func (r record) setDeadline(t int64) { r.putU64(16, uint64(t)) }
+
+func (r record) since() int64 {
+	return int64(r.u64(40)<<flagBits) >> flagBits * int64(time.Microsecond)
+}
 
 func (r record) fingerprint() Fingerprint { return Fingerprint(r[24:40]) }
 

@@ -191,7 +191,7 @@ func (s *shard) restore(saved record, scope, key string, h uint32) (live bool, e
 		return false, ErrFull
 	}
 	if r != 0 {
-		s.supersedeLocked(r, rec, h)
+		s.supersedeLocked(r, rec, h, now)
 	}
 	if r, rec = s.enterLocked(saved, own, h); lapsed {
 		s.settleLocked(r, rec, h, now)
@@ -210,12 +210,12 @@ func (r record) succeeds(known record, now int64) bool {
 	return known.lapsed(now) && r.token() > known.token()
 }
 
-// supersedeLocked erases a claim in whose place another record comes.
-func (s *shard) supersedeLocked(r ref, rec record, h uint32) {
-	if rec.lapsed(s.engine.clock.now()) {
+// supersedeLocked erases a claim in whose place another record comes: a later one, or its own end.
+func (s *shard) supersedeLocked(r ref, rec record, h uint32, now int64) {
+	if rec.lapsed(now) {
 		s.lapseLocked()
 	} else {
-		s.counts.forgotten++
+		s.counts.restored-- // it is that record still
 	}
 	s.wakeAllLocked(r)
 	s.removeLocked(r, rec, h)
@@ -232,10 +232,7 @@ func (s *shard) enterLocked(saved, own record, h uint32) (r ref, rec record) {
 		copy(rec, saved)
 	}
 	s.index.insert(h, r)
-	s.counts.restored++
-	if s.engine.cfg.MaxRecords > 0 {
-		s.engine.records.Add(1)
-	}
+	s.remadeLocked()
 	switch rec.state() {
 	case flagInProgress:
 		s.counts.inProgress++

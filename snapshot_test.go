@@ -207,6 +207,9 @@ func TestRestoreWhatIsNewer(t *testing.T) {
 			}
 			waited.Wait()
 			next.replays("k", "b")
+			st := next.Stats()
+			require.Equal(r, []uint64{1, 0, 0}, []uint64{st.Restored, st.Forgotten, st.LeasesExpired}, "it is one record")
+			require.Equal(r, 1, st.Records)
 		}
 		time.Sleep(time.Second)
 		next := newRig(r, idem.Config{})
