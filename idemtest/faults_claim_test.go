@@ -315,6 +315,7 @@ func lifeFaults() []fault {
 		inject: onComplete(func(_ idem.Claim, resp *idem.Response) { resp.TTL = max(resp.TTL, 0) }),
 	}, {
 		name: "lease's timer not stopped", row: "ttl/replaces the lease",
+		also: []string{"race/complete or a new owner"}, // now and then
 		inject: func(b *broken, cfg idemtest.Config) {
 			onFresh(func(req idem.Request, out *idem.Outcome) {
 				token := out.Claim.Token

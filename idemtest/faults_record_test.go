@@ -28,12 +28,7 @@ func recordFaults() []fault {
 		inject: func(b *broken, _ idemtest.Config) {
 			var at notes[name, time.Time]
 			onFresh(func(req idem.Request, _ *idem.Outcome) { at.set(nameOf(req), time.Now()) })(b, idemtest.Config{})
-			onStoredAt(b, func(n name, t time.Time) time.Time {
-				if g := at.get(n); !g.IsZero() {
-					return g
-				}
-				return t
-			})
+			storedAtOf(b, &at)
 		},
 	}, {
 		name: "StoredAt in whole seconds", row: "replay/stored at",
@@ -50,12 +45,7 @@ func recordFaults() []fault {
 				}
 				return b.whole.Complete(ctx, c, resp)
 			}
-			onStoredAt(b, func(n name, t time.Time) time.Time {
-				if g := at.get(n); !g.IsZero() {
-					return g
-				}
-				return t
-			})
+			storedAtOf(b, &at)
 		},
 	}, {
 		name: "restored record loses header and flags", row: "complete/restores it whole",
@@ -189,4 +179,14 @@ func onStoredAt(b *broken, change func(n name, at time.Time) time.Time) {
 		}
 		return rec, found, err
 	}
+}
+
+// storedAtOf replaces StoredAt by what was noted.
+func storedAtOf(b *broken, at *notes[name, time.Time]) {
+	onStoredAt(b, func(n name, t time.Time) time.Time {
+		if noted := at.get(n); !noted.IsZero() {
+			return noted
+		}
+		return t
+	})
 }

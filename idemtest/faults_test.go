@@ -2,7 +2,6 @@ package idemtest_test
 
 import (
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -38,14 +37,13 @@ func TestFaultsAreSeen(t *testing.T) {
 	}
 }
 
-// TestHeavyFaultsAreToldApart shows that a fault fails no row that is about something else. What the rows see in which calls
-// meet is a matter of chance.
+// TestHeavyFaultsAreToldApart shows that a fault fails no row that is about something else.
 func TestHeavyFaultsAreToldApart(t *testing.T) {
 	for name, m := range map[string]idemtest.Maker{"reference": references(), "engine": engines()} {
 		for _, f := range faults() {
 			t.Run(name+"/"+f.name, func(t *testing.T) {
 				for row, log := range failed(t, withFault(f, m)) {
-					if row != f.row && !slices.Contains(f.also, row) && !strings.HasPrefix(row, "race/") {
+					if row != f.row && !slices.Contains(f.also, row) {
 						t.Errorf("%s should not fail:\n%s", row, log)
 					}
 				}
