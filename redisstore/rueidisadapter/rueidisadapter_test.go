@@ -1,9 +1,12 @@
 package rueidisadapter_test
 
 import (
+	"bufio"
 	"crypto/rand"
 	"flag"
 	"fmt"
+	"io"
+	"log/slog"
 	"os"
 	"strings"
 	"testing"
@@ -102,4 +105,20 @@ func TestContractOnACluster(t *testing.T) {
 		addrs = append(addrs, node.Addr)
 	}
 	idemtest.Run(t, maker(client(t, "redis://"+strings.Join(addrs[:1], ""))))
+}
+
+// A server that refuses to tell whether it evicts is told from one that is down, by this client's errors as well.
+func TestWarningWhenTheServerDoesNotSay(t *testing.T) {
+	server, err := testserver.StartRedis()
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Close()) })
+	_, err = server.Do(t.Context(), "ACL", "SETUSER", "limited", "on", "nopass", "~*", "&*", "+@all", "-info")
+	require.NoError(t, err)
+	c := clientWith(t, rueidis.ClientOption{InitAddress: []string{server.Addr}, Username: "limited", Password: "any"})
+	read, write := io.Pipe()
+	open(t, c, redisstore.Config{Logger: slog.New(slog.NewTextHandler(write, nil))})
+	line, err := bufio.NewReader(read).ReadString('\n')
+	require.NoError(t, err)
+	require.Contains(t, line, "does not tell its maxmemory-policy")
+	require.Contains(t, line, "NOPERM")
 }
