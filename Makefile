@@ -1,4 +1,4 @@
-# Everything the project checks, by name. Only Go, make, bash, git and coreutils are needed; the servers that tests
+# Everything the project checks, by name. Only Go, make, bash, git and what every Unix has are needed; the servers that tests
 # need are those of REDIS_URL and DATABASE_URL, or private ones that the tests start, from programs that are
 # there or that they install (apt, brew).
 

@@ -9,8 +9,9 @@
 //			return charge(ctx, order, claim.Token)
 //		})
 //
-// [Engine] is the store in memory, for one process; [Engine.SnapshotFile] carries its records over a restart. Every [Store] keeps the same contract, which package
-// idemtest proves; [Do] and [Call] work on any of them. Package httpidem serves the contract to HTTP clients.
+// [Engine] is the store in memory, for one process; [Engine.SnapshotFile] carries its records over a restart. Every
+// [Store] keeps the same contract, which package idemtest proves; [Do] and [Call] work on any of them. Package httpidem
+// serves the contract to HTTP clients.
 //
 // A claim has a lease: an owner that dies without a word loses the key when the lease runs out, and what happens
 // then is the [LeasePolicy]. A claim also has a token that grows with every claim, so that a system downstream can

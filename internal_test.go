@@ -262,14 +262,19 @@ func TestClaimsLeaveRoomForTheirSlabs(t *testing.T) {
 	require.Equal(t, Fresh, out.State)
 }
 
+// useUpNumbers leaves the first shard no numbers of slabs for cells of their own.
+func useUpNumbers(e *Engine) {
+	a := &e.shards[0].arena
+	n := maxSlabs - maxSlabs/16 + 1 - len(a.slabs)
+	a.memory, a.slabs = append(a.memory, make([]memory, n)...), append(a.slabs, make([]slab, n)...)
+}
+
 // A response that would take the last numbers of slabs is cut, since nobody could record that operations ran without them.
 func TestNumbersThatRunOut(t *testing.T) {
 	e := openForTest(t, Config{Shards: 1})
 	out, err := e.Begin(t.Context(), Request{Key: "k"})
 	require.NoError(t, err)
-	a := &e.shards[0].arena
-	n := maxSlabs - maxSlabs/16 + 1 - len(a.slabs)
-	a.memory, a.slabs = append(a.memory, make([]memory, n)...), append(a.slabs, make([]slab, n)...)
+	useUpNumbers(e)
 
 	large := Response{Status: 201, Body: make([]byte, maxShared)}
 	for range 2 {
@@ -329,9 +334,7 @@ func TestSmallResponsesWhenNumbersRunOut(t *testing.T) {
 	e := openForTest(t, Config{Shards: 1})
 	out, err := e.Begin(t.Context(), Request{Key: "k"})
 	require.NoError(t, err)
-	a := &e.shards[0].arena
-	n := maxSlabs - maxSlabs/16 + 1 - len(a.slabs)
-	a.memory, a.slabs = append(a.memory, make([]memory, n)...), append(a.slabs, make([]slab, n)...)
+	useUpNumbers(e)
 	require.NoError(t, e.Complete(t.Context(), out.Claim, Response{Body: []byte("small")}))
 	out, err = e.Begin(t.Context(), Request{Key: "k"})
 	require.NoError(t, err)

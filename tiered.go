@@ -34,7 +34,8 @@ var (
 const maxAsking = 4096
 
 // Tiered returns a store that answers from local what it knows to be done, and leaves everything else to
-// remote: a store that processes share. It panics when one of them is nil.
+// remote: a store that processes share. It panics when one of them is nil, or when local holds records that are not a
+// TieredStore's.
 //
 //   - A request that repeats one whose response is known here, fingerprint included, is replayed from local
 //     without a round trip. Everything else is asked of remote, which alone grants claims, and whose other
@@ -50,9 +51,8 @@ const maxAsking = 4096
 //     resolves it sees at once.
 //   - A full local keeps nothing more; that costs time, not correctness.
 //
-// local must not be used for anything else, and it panics when local holds records of its own; nor is there a need to
-// carry it over a restart. The caller closes both when the store is no longer used; it has
-// nothing of its own to close. How often local answered is in its Stats, as Replayed.
+// local must not be used for anything else; it has no snapshots, since remote knows it all. The caller closes both when
+// the store is no longer used; it has nothing of its own to close. How often local answered is in its Stats, as Replayed.
 func Tiered(local *Engine, remote Store) *TieredStore {
 	if local == nil || remote == nil {
 		panic("idem: Tiered with a nil engine or store")

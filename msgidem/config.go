@@ -70,7 +70,8 @@ type Config struct {
 	OnOutcome func(ctx context.Context, m Message, o Outcome)
 
 	// Logger is told what no caller can see: duplicates at Debug, retries at Info, dead letters and lost
-	// claims at Warn, panics at Error. IDs and payloads are only logged at Debug. Nil means nobody is.
+	// claims at Warn, panics at Error. IDs are logged at Debug only, but for dead letters that no hook
+	// takes, and payloads never. Nil means nobody is.
 	Logger *slog.Logger
 }
 

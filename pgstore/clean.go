@@ -20,9 +20,9 @@ const (
 )
 
 // Clean deletes what has expired, and returns how many rows that were. It works in batches of 1000 rows at most, or of
-// what takes 20 ms or so, each a transaction of its own, and any number of processes may clean at the same time. Nobody has to clean for the answers
-// to be right, since what has expired is as good as absent; it is for the table not to grow. A row is deleted in the
-// hour after the one for which Begin expected it to expire, with the TTL of the store.
+// what takes 20 ms or so, each a transaction of its own, and any number of processes may clean at the same time. Nobody
+// has to clean for the answers to be right, since what has expired is as good as absent; it is for the table not to
+// grow. A row is deleted in the hour after the one for which Begin expected it to expire, with the TTL of the store.
 func (s *Store) Clean(ctx context.Context) (deleted int64, err error) {
 	if ctx == nil {
 		return 0, errNilContext
