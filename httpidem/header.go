@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/seed-5bb5eb37/idem/internal/httpwire"
 )
 
 // replayedHeader marks an answer that was recorded before.
@@ -25,16 +27,6 @@ func DefaultKeepHeader(name string) bool {
 		return false
 	}
 	return !strings.HasPrefix(name, "Proxy-") && !strings.HasPrefix(name, "X-B3-")
-}
-
-// isHopByHop tells whether a field says something about the connection that it was sent on.
-// Such a field is never recorded, whatever KeepHeader says: it would be wrong on the next connection.
-func isHopByHop(name string) bool {
-	switch name {
-	case "Connection", "Keep-Alive", "Proxy-Connection", "Te", "Transfer-Encoding", "Upgrade":
-		return true
-	}
-	return false
 }
 
 // A field is one entry of a header map as it stood at some moment. It has no part in the map's memory,
@@ -115,81 +107,15 @@ func restore(h http.Header, fields []field) {
 	}
 }
 
-// The header of a recorded response is kept in the format of HTTP/1: a line for each value of each
-// field. Trailers, if there are any, follow after an empty line. The name of a trailer that was not
-// declared begins with http.TrailerPrefix, which no name of a field can: so the record is just what the
-// header map held when the header was sent, and what it held at the end. A line that is a name and nothing
-// else takes away what is in the map under it: what a middleware around this one has set and the handler
-// has removed, or a trailer that was gone at the end.
-
-// isRecordable tells whether a field may be recorded and keep wants it. connection is the value of the
-// field Connection, which may list others that are hop by hop.
-func isRecordable(name, connection string, keep func(string) bool) bool {
-	name, ok := canonicalName(strings.TrimPrefix(name, http.TrailerPrefix))
-	return ok && !isHopByHop(name) && !hasListed(connection, name) && keep(name)
-}
-
-// canonicalName returns the canonical form of a field's name, and whether it is a name at all. Both takes
-// one look at each byte, since nearly all names are canonical.
-func canonicalName(name string) (canonical string, ok bool) {
-	same, first := true, true // first: at the start of a word, where a capital belongs
-	for i := range len(name) {
-		c := name[i]
-		if !isTokenChar(c) {
-			return "", false
-		}
-		if isAlpha(c) && isLower(c) == first {
-			same = false
-		}
-		first = c == '-'
-	}
-	if !same {
-		name = http.CanonicalHeaderKey(name)
-	}
-	return name, name != ""
-}
-
-// hasListed tells whether a comma-separated list names the field.
-func hasListed(list, name string) bool {
-	if list == "" {
-		return false
-	}
-	for element := range strings.SplitSeq(list, ",") {
-		if strings.EqualFold(strings.TrimSpace(element), name) {
-			return true
-		}
-	}
-	return false
-}
-
 func (f *field) appendTo(dst []byte) []byte {
 	if f.none {
 		return dst
 	}
-	dst = appendLine(dst, f.name, f.value)
+	dst = httpwire.AppendLine(dst, f.name, f.value)
 	for _, v := range f.others {
-		dst = appendLine(dst, f.name, v)
+		dst = httpwire.AppendLine(dst, f.name, v)
 	}
 	return dst
-}
-
-func appendLine(dst []byte, name, value string) []byte {
-	dst = append(dst, name...)
-	dst = append(dst, ": "...)
-	start := len(dst)
-	dst = append(dst, value...)
-	// A value with a line break would become a field of its own (FuzzReplay).
-	for i := start; i < len(dst); i++ {
-		if dst[i] == '\r' || dst[i] == '\n' {
-			dst[i] = ' ' // as net/http does
-		}
-	}
-	return append(dst, "\r\n"...)
-}
-
-// appendRemoval appends the line that takes a field away.
-func appendRemoval(dst []byte, name string) []byte {
-	return append(append(dst, name...), "\r\n"...)
 }
 
 // removals returns the lines of block that take fields away.
@@ -213,7 +139,7 @@ func setFields(h http.Header, block string, room []string) (rest string, used []
 		if line == "" {
 			break
 		}
-		name, value, ok := cutLine(line)
+		name, value, ok := httpwire.CutLine(line)
 		if !ok {
 			delete(h, line) // which does nothing if it is no name, and this no record of this package
 			continue
@@ -225,17 +151,4 @@ func setFields(h http.Header, block string, room []string) (rest string, used []
 		h[name] = room[first:len(room):len(room)] // with no capacity into the next field's
 	}
 	return block, room
-}
-
-// cutLine cuts a line at its first colon, or at its second if the name has the prefix of a trailer.
-func cutLine(line string) (name, value string, ok bool) {
-	trailer := ""
-	if after, found := strings.CutPrefix(line, http.TrailerPrefix); found && !strings.HasPrefix(after, " ") {
-		trailer, line = http.TrailerPrefix, after
-	}
-	name, value, ok = strings.Cut(line, ": ")
-	if trailer != "" {
-		name = trailer + name
-	}
-	return name, value, ok
 }

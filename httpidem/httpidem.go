@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/url"
-	"strings"
 	"time"
 
 	"github.com/seed-5bb5eb37/idem"
+	"github.com/seed-5bb5eb37/idem/internal/httpwire"
+	"github.com/seed-5bb5eb37/idem/internal/tenure"
 )
 
 // DefaultHeader is the name of the field that carries the key, unless a Config or a [Transport] has
@@ -102,10 +102,8 @@ func New(store idem.Store, conf Config) (func(http.Handler) http.Handler, error)
 	if err := conf.validate(); err != nil {
 		return nil, err
 	}
-	g := &guard{store: store, conf: conf.withDefaults()}
-	if _, ok := store.(*idem.Engine); ok {
-		g.conf.StoreTimeout = -1 // it never hangs, and a timer takes a tenth of a request's time
-	}
+	g := &guard{conf: conf.withDefaults()}
+	g.asker = tenure.NewAsker(store, g.conf.Wait, g.conf.StoreTimeout)
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { g.serve(next, w, r) })
 	}, nil
@@ -121,14 +119,10 @@ func (c *Config) validate() error {
 	if min(c.Wait, c.MaxRun) < 0 {
 		return errors.New("httpidem: Config.Wait or MaxRun is negative")
 	}
-	if c.Header != "" && !isToken(c.Header) {
+	if c.Header != "" && !httpwire.IsToken(c.Header) {
 		return fmt.Errorf("httpidem: Config.Header is not the name of a header field: %q", c.Header)
 	}
-	if c.DocsURL == "" {
-		return nil
-	}
-	u, err := url.Parse(c.DocsURL)
-	if err != nil || !u.IsAbs() || strings.ContainsAny(c.DocsURL, "#<>\" ") {
+	if c.DocsURL != "" && !httpwire.IsDocsURL(c.DocsURL) {
 		return fmt.Errorf("httpidem: Config.DocsURL is not an absolute URL without a fragment: %q", c.DocsURL)
 	}
 	return nil

@@ -14,6 +14,7 @@ type Operation struct {
 	claim   idem.Claim
 	ttl     atomic.Int64
 	noStore atomic.Bool
+	held    atomic.Bool
 }
 
 // FromContext returns the operation that a handler runs. There is none if the request passed without
@@ -38,3 +39,7 @@ func (o *Operation) SetTTL(d time.Duration) { o.ttl.Store(int64(max(d, 0))) }
 // NoStore makes the key free again when the handler has returned, whatever its answer. It is for a
 // handler that knows that nothing has happened.
 func (o *Operation) NoStore() { o.noStore.Store(true) }
+
+// Hold records that nobody knows whether the operation took effect, whatever the answer, see [Hold]. It is for a
+// handler that knows of no other way to end: a service behind it has not answered. It comes before NoStore.
+func (o *Operation) Hold() { o.held.Store(true) }

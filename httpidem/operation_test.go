@@ -76,3 +76,18 @@ func TestOperation(t *testing.T) {
 		require.False(t, ok)
 	})
 }
+
+// A handler may know better than any status that nobody knows what has happened.
+func TestHold(t *testing.T) {
+	runs := 0
+	h := guard(t, httpidem.Config{})(counted(&runs, func(w http.ResponseWriter, r *http.Request) {
+		op, ok := httpidem.FromContext(r.Context())
+		require.True(t, ok)
+		op.NoStore()
+		op.Hold()
+		w.WriteHeader(http.StatusAccepted)
+	}))
+	require.Equal(t, 202, post(t, h, "k", "").Code)
+	requireProblem(t, post(t, h, "k", ""), 409, httpidem.CodeOutcomeUnknown)
+	require.Equal(t, 1, runs)
+}

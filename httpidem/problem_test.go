@@ -184,3 +184,33 @@ func TestNewRefusesBadConfig(t *testing.T) {
 	_, err := httpidem.New(nil, httpidem.Config{Scope: httpidem.SharedScope})
 	require.ErrorContains(t, err, "no store")
 }
+
+// A middleware of one's own has the same answers.
+func TestNewProblem(t *testing.T) {
+	for code, status := range map[string]int{
+		httpidem.CodeKeyMissing: 400, httpidem.CodeKeyInvalid: 400, httpidem.CodeRequestInvalid: 400, httpidem.CodeScopeUnknown: 401,
+		httpidem.CodeInProgress: 409, httpidem.CodeOutcomeUnknown: 409, httpidem.CodeResponseNotRetained: 410,
+		httpidem.CodeRequestTooLarge: 413, httpidem.CodeKeyReused: 422, httpidem.CodeStoreUnavailable: 503, "another": 500,
+	} {
+		p := httpidem.NewProblem(code)
+		require.Equal(t, status, p.Status, code)
+		require.Equal(t, code, p.Code)
+		p.Detail = "changed"
+		require.NotEqual(t, "changed", httpidem.NewProblem(code).Detail, "a problem is its caller's")
+	}
+}
+
+func TestProblemInParts(t *testing.T) {
+	p := httpidem.ProblemFor(&idem.Outcome{State: idem.InProgress, Remaining: 1500 * time.Millisecond})
+	p.Type = "https://docs.example/keys#in_progress"
+	require.Equal(t, http.Header{
+		"Retry-After": {"2"}, "Link": {`<https://docs.example/keys>; rel="describedby"`},
+	}, p.Header())
+	body, err := json.Marshal(p)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"type":"https://docs.example/keys#in_progress","title":"Request in progress","status":409,
+		"detail":"The first request with this key has not been answered yet.","code":"in_progress"}`, string(body))
+	w := httptest.NewRecorder()
+	p.ServeHTTP(w, nil)
+	require.Equal(t, string(body)+"\n", w.Body.String())
+}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/seed-5bb5eb37/idem"
+	"github.com/seed-5bb5eb37/idem/internal/httpwire"
 )
 
 // This file turns what a handler answered into the record of it, and the record into a replay.
@@ -36,20 +37,6 @@ type mapWriter http.Header
 func (m mapWriter) Header() http.Header       { return http.Header(m) }
 func (m mapWriter) Write([]byte) (int, error) { return 0, http.ErrBodyNotAllowed }
 func (m mapWriter) WriteHeader(int)           {}
-
-// held is the record of an operation whose outcome is not known, see [Hold]. It is a response, and not
-// a claim left to run out, because a store that lets claims be taken over would run it again then.
-func held(status int) idem.Response {
-	return idem.Response{Status: status, Failed: true, Truncated: true}
-}
-
-func isHeld(resp *idem.Response) bool { return resp.Failed && resp.Truncated }
-
-// isReplayable tells whether a recorded response can be sent. A status that is not final is that of a
-// connection that was handed over, or no HTTP status at all.
-func isReplayable(resp *idem.Response) bool {
-	return !resp.Truncated && resp.Status >= 200 && resp.Status <= 999
-}
 
 // response returns the record. It may be used once, and shares the memory of body.
 func (rec *recorder) response(keep func(string) bool, redact redactor) idem.Response {
@@ -86,8 +73,8 @@ func (rec *recorder) appendHeader(dst []byte, keep func(string) bool) []byte {
 	}
 	for i := range rec.entry {
 		name := rec.entry[i].name
-		if f := find(rec.head, name); (f == nil || f.none) && isRecordable(name, connection, keep) {
-			dst = appendRemoval(dst, name)
+		if f := find(rec.head, name); (f == nil || f.none) && httpwire.IsRecordable(name, connection, keep) {
+			dst = httpwire.AppendRemoval(dst, name)
 		}
 	}
 	for i := range rec.head {
@@ -95,12 +82,12 @@ func (rec *recorder) appendHeader(dst []byte, keep func(string) bool) []byte {
 		if f.name == "Content-Length" && rec.status == http.StatusResetContent {
 			continue // of the body that was left out
 		}
-		if isRecordable(f.name, connection, keep) && !isIn(rec.entry, f) {
+		if httpwire.IsRecordable(f.name, connection, keep) && !isIn(rec.entry, f) {
 			dst = f.appendTo(dst)
 		}
 	}
 	if sniffed := rec.sniffedType(); sniffed != "" && keep("Content-Type") {
-		dst = appendLine(dst, "Content-Type", sniffed)
+		dst = httpwire.AppendLine(dst, "Content-Type", sniffed)
 	}
 	return dst
 }
@@ -135,15 +122,15 @@ func (rec *recorder) trailers(keep func(string) bool) (block []byte) {
 		name := rec.head[i].name
 		early := strings.HasPrefix(name, http.TrailerPrefix)
 		unannounced = unannounced || early
-		if len(h[name]) == 0 && (early || rec.declares(name)) && isRecordable(name, "", keep) {
-			block = appendRemoval(block, name) // a replay has set it with the header
+		if len(h[name]) == 0 && (early || rec.declares(name)) && httpwire.IsRecordable(name, "", keep) {
+			block = httpwire.AppendRemoval(block, name) // a replay has set it with the header
 		}
 	}
 	// Values of trailers count as they stand at the end, and those of a name that was announced may have
 	// been in the header with another value.
 	for name, values := range h {
 		if (unannounced && strings.HasPrefix(name, http.TrailerPrefix)) || rec.declares(name) {
-			if isRecordable(name, "", keep) {
+			if httpwire.IsRecordable(name, "", keep) {
 				f := newField(name, values)
 				block = f.appendTo(block)
 			}
@@ -159,7 +146,7 @@ const http1Buffer = 2048
 // declares tells whether the header announced the trailer.
 func (rec *recorder) declares(name string) bool {
 	f := find(rec.head, "Trailer")
-	return f != nil && slices.ContainsFunc(f.values(), func(list string) bool { return hasListed(list, name) })
+	return f != nil && slices.ContainsFunc(f.values(), func(list string) bool { return httpwire.HasListed(list, name) })
 }
 
 // redacted lets the user's function change header, trailers and body, copies of all. It finds the trailers
@@ -185,7 +172,7 @@ func redacted(status int, head, trailers, body []byte, redact redactor) (newHead
 		n := min(fields[bare], len(values))
 		header[bare] = values[:n]
 		f := newField(name, values[n:])
-		newTrailers = f.appendTo(appendRemoval(newTrailers, name)) // what is left of the field is no trailer
+		newTrailers = f.appendTo(httpwire.AppendRemoval(newTrailers, name)) // what is left of the field is no trailer
 	}
 	for _, f := range snapshot(nil, header) {
 		newHead = f.appendTo(newHead)

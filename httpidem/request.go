@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/seed-5bb5eb37/idem"
+	"github.com/seed-5bb5eb37/idem/internal/httpwire"
 )
 
 const (
@@ -34,24 +35,23 @@ type intake struct {
 func (g *guard) read(in *intake, r *http.Request) *Problem {
 	lines := r.Header[g.conf.Header]
 	if len(lines) == 0 {
-		return &Problem{
-			Status: http.StatusBadRequest, Code: CodeKeyMissing, Title: "Idempotency key missing",
-			Detail: "The request needs the header field " + g.conf.Header + ".",
-		}
+		p := NewProblem(CodeKeyMissing)
+		p.Detail = "The request needs the header field " + g.conf.Header + "."
+		return p
 	}
-	key, ok := parseKey(lines)
+	key, ok := httpwire.ParseKey(lines)
 	if !ok {
-		return problemKeyInvalid() // the key itself is not repeated: it may be hostile, or a secret
+		return NewProblem(CodeKeyInvalid) // the key itself is not repeated: it may be hostile, or a secret
 	}
 	scope, err := g.conf.Scope(r)
 	if err != nil {
-		return problemOf(err, Problem{Status: http.StatusUnauthorized, Code: CodeScopeUnknown})
+		return problemOf(err, CodeScopeUnknown)
 	}
 	in.request = idem.Request{Scope: scope, Key: key}
 
 	// One buffer for what the fingerprint is made of, the body in it, and a replay or a response after it.
 	buf := slices.Grow(in.buf[:0], 64+len(r.URL.Path)+len(r.URL.RawQuery)+int(min(max(r.ContentLength, 0), maxTrustedLength))+responseRoom)
-	buf = appendPrefix(buf, r)
+	buf = httpwire.AppendPrefix(buf, r.Method, r.URL.EscapedPath(), r.URL.RawQuery)
 	start := len(buf)
 	buf, err = g.readBody(buf, r)
 	in.buf = buf
@@ -64,9 +64,9 @@ func (g *guard) read(in *intake, r *http.Request) *Problem {
 	in.body = buf[start:]
 	in.request.Buf = buf[len(buf):]
 	if g.conf.Fingerprint == nil {
-		in.request.Fingerprint = sealFingerprint(buf, start)
+		in.request.Fingerprint = httpwire.SealFingerprint(buf, start)
 	} else if in.request.Fingerprint, err = g.conf.Fingerprint(r, in.body); err != nil {
-		return problemOf(err, Problem{Status: http.StatusBadRequest, Code: CodeRequestInvalid})
+		return problemOf(err, CodeRequestInvalid)
 	}
 	return nil
 }
@@ -123,25 +123,18 @@ func isConsumed(r *http.Request, n int, err error) bool {
 // to mend; the client can do nothing.
 func (g *guard) tooLate(r *http.Request) *Problem {
 	g.conf.Logger.ErrorContext(r.Context(), "request refused: its body was read before the middleware could", "path", r.URL.Path)
-	return &Problem{
-		Status: http.StatusBadRequest, Code: CodeRequestInvalid, Title: "Request invalid",
-		Detail: "The server has read the body too early to tell this request from another. Its set-up is wrong, not the request.",
-	}
+	p := NewProblem(CodeRequestInvalid)
+	p.Detail = "The server has read the body too early to tell this request from another. Its set-up is wrong, not the request."
+	return p
 }
 
 // unreadable returns how a request is refused whose body could not be read.
 func unreadable(err error) *Problem {
 	// The limit may be that of a middleware around this one.
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return &Problem{
-			Status: http.StatusRequestEntityTooLarge, Code: CodeRequestTooLarge, Title: "Request too large",
-			Detail: "The body of the request is too large to be taken.",
-		}
+		return NewProblem(CodeRequestTooLarge)
 	}
-	return &Problem{
-		Status: http.StatusBadRequest, Code: CodeRequestInvalid, Title: "Request invalid",
-		Detail: "The body of the request ended early or could not be read.",
-	}
+	return NewProblem(CodeRequestInvalid)
 }
 
 // restore returns the request as the handler shall see it: with its body unread. The request that came in

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/seed-5bb5eb37/idem"
+	"github.com/seed-5bb5eb37/idem/internal/httpwire"
 )
 
 // A Transport is an [http.RoundTripper] that makes it safe to repeat a POST, PUT, PATCH or DELETE, and
@@ -194,7 +195,7 @@ func (t *Transport) withDefaults() (Transport, error) {
 	if conf.MinBackoff > conf.MaxBackoff {
 		return Transport{}, fmt.Errorf("httpidem: Transport.MinBackoff (%v) is above MaxBackoff (%v)", conf.MinBackoff, conf.MaxBackoff)
 	}
-	if !isToken(conf.Header) {
+	if !httpwire.IsToken(conf.Header) {
 		return Transport{}, fmt.Errorf("httpidem: Transport.Header is not the name of a header field: %q", t.Header)
 	}
 	if conf.Base == nil {
@@ -209,7 +210,7 @@ func (t *Transport) withDefaults() (Transport, error) {
 // takesKey tells whether req is one that changes something on an HTTP server. A request that net/http
 // refuses for its URL is none: it goes to Base as it is, which says at once what is wrong with it.
 func takesKey(req *http.Request) bool {
-	return isGuarded(req.Method) && req.URL != nil && req.URL.Host != "" &&
+	return httpwire.IsGuarded(req.Method) && req.URL != nil && req.URL.Host != "" &&
 		(req.URL.Scheme == "http" || req.URL.Scheme == "https")
 }
 
@@ -241,7 +242,7 @@ func (t *Transport) unsendable(req *http.Request) error {
 // show the value, which may be a secret.
 func checkFields(part string, h http.Header) error {
 	for name, values := range h {
-		if !isToken(name) {
+		if !httpwire.IsToken(name) {
 			return fmt.Errorf("request %s: %q is not the name of a field", part, name)
 		}
 		for _, value := range values {
@@ -297,7 +298,7 @@ func keyIn(line string) (string, error) {
 	if line[0] == ' ' || line[len(line)-1] == ' ' {
 		return "", errors.New("httpidem: key in the header begins or ends with a space, which a field loses on its way")
 	}
-	if key, ok := parseKey([]string{line}); ok {
+	if key, ok := httpwire.ParseKey([]string{line}); ok {
 		return key, nil
 	}
 	return line, nil
@@ -308,10 +309,10 @@ func lineOf(key string) (string, error) {
 	if err := checkKey(key); err != nil {
 		return "", err
 	}
-	if len(key) > maxKeyBytes {
-		return "", fmt.Errorf("httpidem: key given for the request has %d characters, at most %d are allowed", len(key), maxKeyBytes)
+	if len(key) > httpwire.MaxKeyBytes {
+		return "", fmt.Errorf("httpidem: key given for the request has %d characters, at most %d are allowed", len(key), httpwire.MaxKeyBytes)
 	}
-	if isBareKey(key) {
+	if httpwire.IsBareKey(key) {
 		return key, nil
 	}
 	return strconv.Quote(key), nil // which of printable ASCII escapes the same two as RFC 9651

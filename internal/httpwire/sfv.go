@@ -1,4 +1,4 @@
-package httpidem
+package httpwire
 
 import (
 	"encoding/base64"
@@ -152,30 +152,4 @@ func isBase64(s string) bool {
 	}
 	_, err := base64.StdEncoding.DecodeString(s)
 	return err == nil
-}
-
-func isLower(c byte) bool { return 'a' <= c && c <= 'z' }
-
-func isAlpha(c byte) bool { return isLower(c | 0x20) }
-
-// isTokenChar tells whether c may be in a token as HTTP defines it, and so in the name of a field. The set
-// is a constant of 128 bits: every field of every response is looked at.
-func isTokenChar(c byte) bool {
-	const set = 0 |
-		(1<<10-1)<<'0' | (1<<26-1)<<'a' | (1<<26-1)<<'A' |
-		1<<'!' | 1<<'#' | 1<<'$' | 1<<'%' | 1<<'&' | 1<<'\'' | 1<<'*' | 1<<'+' |
-		1<<'-' | 1<<'.' | 1<<'^' | 1<<'_' | 1<<'`' | 1<<'|' | 1<<'~'
-	if c < 64 {
-		return uint64(set&(1<<64-1))>>c&1 == 1
-	}
-	return c < 128 && uint64(set>>64)>>(c-64)&1 == 1
-}
-
-func isToken(s string) bool {
-	for i := range len(s) {
-		if !isTokenChar(s[i]) {
-			return false
-		}
-	}
-	return s != ""
 }

@@ -1,4 +1,4 @@
-package httpidem
+package httpwire
 
 import (
 	"bytes"
@@ -15,11 +15,12 @@ const maxJSONDepth = 64
 
 var errNoJSON = errors.New("the body is not a JSON text")
 
-// canonicalJSON returns the canonical form of in, as described at [FingerprintJSON].
+// CanonicalJSON returns the canonical form of a JSON text, as described at httpidem.FingerprintJSON, which is nothing if there is
+// none. Its errors say what is wrong with the body of a request.
 //
 // It does not use encoding/json, which replaces what is invalid in a string, folds the case of names and
 // takes the last of two members with one name: each makes equal what is not.
-func canonicalJSON(in []byte) ([]byte, error) {
+func CanonicalJSON(in []byte) ([]byte, error) {
 	if len(in) == 0 {
 		return nil, nil
 	}

@@ -1,0 +1,70 @@
+package tenure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/seed-5bb5eb37/idem"
+)
+
+// An Asker asks a store for claims.
+type Asker struct {
+	Store   idem.Store
+	wait    time.Duration
+	timeout time.Duration // negative: none
+}
+
+// NewAsker returns one. A duplicate waits for the owner for wait, zero: not at all. The store has the time of timeout to
+// answer, not counting that, or as long as the context if it is negative.
+func NewAsker(store idem.Store, wait, timeout time.Duration) Asker {
+	if _, ok := store.(*idem.Engine); ok {
+		timeout = -1 // it never hangs, and a timer takes a tenth of a request's time
+	}
+	return Asker{Store: store, wait: wait, timeout: timeout}
+}
+
+// Begin asks for the claim, and waits for the owner as long as may be, or until leave ends. The first attempt does not
+// wait, because most requests need neither a place in a queue nor a timer. When nobody is there any more to read the
+// outcome it is that of the first attempt.
+func (a *Asker) Begin(ctx, leave context.Context, req idem.Request) (idem.Outcome, error) {
+	out, err := a.ask(ctx, req)
+	if err != nil || out.State != idem.InProgress || a.wait == 0 {
+		return out, err
+	}
+	waiting, cancel := context.WithTimeout(leave, a.wait)
+	defer cancel()
+	// The store gives the place back when the client leaves, and passes a claim on that comes too late
+	// (TestWaiterWhoseClientLeavesGivesItsPlaceBack).
+	patient := req
+	patient.Wait = true
+	waited, err := a.Store.Begin(waiting, patient)
+	switch {
+	case err == nil:
+		return waited, nil
+	case waiting.Err() == nil:
+		return out, err
+	case ctx.Err() != nil:
+		return out, nil
+	default: // once more, to learn how long the lease lasts that was extended meanwhile
+		return a.ask(ctx, req)
+	}
+}
+
+// ask is a Begin that does not wait for an owner, and for the store no longer than may be.
+func (a *Asker) ask(ctx context.Context, req idem.Request) (idem.Outcome, error) {
+	if a.timeout < 0 {
+		return a.Store.Begin(ctx, req)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, a.timeout, errSlow)
+	defer cancel()
+	out, err := a.Store.Begin(ctx, req)
+	if err != nil && context.Cause(ctx) == errSlow && !errors.Is(err, errSlow) { //nolint:errorlint // it is that very error
+		err = fmt.Errorf("%w: %w", errSlow, err)
+	}
+	return out, err
+}
+
+// errSlow says in the log what a deadline was exceeded.
+var errSlow = errors.New("the store did not answer within Config.StoreTimeout")
