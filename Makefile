@@ -42,14 +42,14 @@ race-waiting:
 	@for m in $(filter-out $(BUSY),$(MODULES)); do echo "-- $$m"; (cd "$$m"; "$$ROOT/.ci/race" $(CPU_of)); done
 
 .PHONY: heavy heavy-busy heavy-waiting
-heavy: ## the heavy tests (TestHeavy…), once, without the race detector; each module by itself
+heavy: ## the heavy tests (TestHeavy…) and what fuzzing starts with, once, without the race detector; each module by itself
 	@$(MAKE) -j2 heavy-busy heavy-waiting
 
 heavy-busy:
-	@for m in $(BUSY); do echo "-- $$m"; (cd "$$m"; GOWORK=off go test -timeout 20m -run '^TestHeavy' ./...); done
+	@for m in $(BUSY); do echo "-- $$m"; (cd "$$m"; GOWORK=off go test -timeout 20m -run '^(TestHeavy|Fuzz)' ./...); done
 
 heavy-waiting:
-	@for m in $(filter-out $(BUSY),$(MODULES)); do echo "-- $$m"; (cd "$$m"; GOWORK=off go test -timeout 20m -run '^TestHeavy' ./...); done
+	@for m in $(filter-out $(BUSY),$(MODULES)); do echo "-- $$m"; (cd "$$m"; GOWORK=off go test -timeout 20m -run '^(TestHeavy|Fuzz)' ./...); done
 
 .PHONY: test-unit
 test-unit: ## tests of the root module only, which need no server

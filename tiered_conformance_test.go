@@ -80,7 +80,7 @@ var tieredMakers = map[string]func() idemtest.Maker{
 
 func TestTieredConformance(t *testing.T) { idemtest.Run(t, tieredMaker(time.Minute)) }
 
-func TestTieredConformanceToTheNanosecond(t *testing.T) {
+func TestHeavyTieredConformanceToTheNanosecond(t *testing.T) {
 	for name, maker := range tieredMakers {
 		for _, row := range idemtest.Rows() {
 			t.Run(name+"/"+row.String(), func(t *testing.T) {

@@ -87,9 +87,9 @@ func possible(s setting, without []lin.Op) []string {
 	})
 }
 
-// TestFaultyStoreIsNotLinearizable shows that the tests above prove something, and that clients are in processes of
+// TestHeavyFaultyStoreIsNotLinearizable shows that the tests above prove something, and that clients are in processes of
 // their own: an engine in each of them would pass if they were not.
-func TestFaultyStoreIsNotLinearizable(t *testing.T) {
+func TestHeavyFaultyStoreIsNotLinearizable(t *testing.T) {
 	faulty := []plan{{Store: "engine"}, {Store: "tiered", Fault: "cache without end"}}
 	for _, store := range []string{"redis", "rueidis", "postgres"} {
 		for fault := range faults {
