@@ -1,0 +1,209 @@
+package fasthttpidem_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/valyala/fasthttp"
+
+	"github.com/seed-5bb5eb37/idem"
+	"github.com/seed-5bb5eb37/idem/fasthttpidem"
+	"github.com/seed-5bb5eb37/idem/httpidem"
+)
+
+// keyStore notes the requests that a middleware asks for, and grants nothing.
+type keyStore struct {
+	idem.Store
+	requests []idem.Request
+}
+
+func (s *keyStore) Begin(_ context.Context, req idem.Request) (idem.Outcome, error) {
+	req.Buf = nil
+	s.requests = append(s.requests, req)
+	return idem.Outcome{State: idem.Mismatch}, nil
+}
+
+// keyOf returns the key that the field lines stand for, and whether they were taken. The name of the field is sent in
+// small letters if the server does not normalize it.
+func keyOf(tb testing.TB, normalized bool, lines ...string) (string, bool) {
+	tb.Helper()
+	var store keyStore
+	h := guardWith(tb, &store, fasthttpidem.Config{})(status(200, ""))
+	req := newRequest("", "")
+	req.Header.Del(httpidem.DefaultHeader)
+	name := httpidem.DefaultHeader
+	if !normalized {
+		name = strings.ToLower(name)
+		req.Header.DisableNormalizing()
+	}
+	for _, line := range lines {
+		req.Header.Add(name, line)
+	}
+	a := inProcess(tb, h, req)
+	if len(store.requests) == 0 {
+		requireProblem(tb, a, 400, httpidem.CodeKeyInvalid)
+		return "", false
+	}
+	require.Len(tb, store.requests, 1)
+	return store.requests[0].Key, true
+}
+
+func TestKeysThatAreTaken(t *testing.T) {
+	long := strings.Repeat("k", 255)
+	for line, want := range map[string]string{
+		`abc`:                    `abc`,
+		`"abc"`:                  `abc`,
+		` "abc" `:                `abc`,
+		` abc `:                  `abc`,
+		`"a b, c"`:               `a b, c`,
+		`"a\"b\\c"`:              `a"b\c`,
+		`"\\\\"`:                 `\\`,
+		`" "`:                    ` `,
+		`"abc";p=1`:              `abc`,
+		`"abc"; p; q=?0;  r="x"`: `abc`,
+		`"abc";a=-1.5;b=tok/en:1;c=:YWJj:;d=@1659578233;e=%"f%c3%bc";f=*`: `abc`,
+		`abc;p=1`:                              `abc;p=1`,
+		`:YWJj:`:                               `:YWJj:`,
+		`?1`:                                   `?1`,
+		`a'b`:                                  `a'b`,
+		`Key-A`:                                `Key-A`,
+		`key-a`:                                `key-a`,
+		`8e03978e-40d5-43dd-bc93-6894a57f9324`: `8e03978e-40d5-43dd-bc93-6894a57f9324`,
+		`!#$%&'()*+-./:;<=>?@[\]^_{|}~` + "`":  `!#$%&'()*+-./:;<=>?@[\]^_{|}~` + "`",
+		long:                                   long,
+		`"` + long + `"`:                       long,
+		`"` + strings.Repeat(`\"`, 255) + `"`:  strings.Repeat(`"`, 255),
+	} {
+		for _, normalized := range []bool{true, false} {
+			t.Run(fmt.Sprint(line, " ", normalized), func(t *testing.T) {
+				got, ok := keyOf(t, normalized, line)
+				require.True(t, ok)
+				require.Equal(t, want, got)
+			})
+		}
+	}
+}
+
+func TestKeysThatAreRefused(t *testing.T) {
+	for name, lines := range map[string][]string{
+		"nothing":                             {""},
+		"spaces":                              {"   "},
+		"tab":                                 {"\t"},
+		"empty String":                        {`""`},
+		"256 bytes":                           {strings.Repeat("k", 256)},
+		"256 bytes in a String":               {`"` + strings.Repeat("k", 256) + `"`},
+		"64 KiB":                              {strings.Repeat("k", 64<<10)},
+		"two lines":                           {"abc", "def"},
+		"two equal lines":                     {"abc", "abc"},
+		"an empty line and another":           {"", "abc"},
+		"list":                                {"abc, def"},
+		"list without a space":                {"abc,def"},
+		"list of Strings":                     {`"abc", "def"`},
+		"comma at the end":                    {"abc,"},
+		"space inside":                        {"abc def"},
+		"tab inside":                          {"abc\tdef"},
+		"tab after a String":                  {"\"abc\"\t"},
+		"quote inside":                        {`ab"c`},
+		"quote at the end":                    {`abc"`},
+		"unclosed String":                     {`"abc`},
+		"escaped end":                         {`"abc\"`},
+		"backslash at the end":                {`"abc\`},
+		"unknown escape":                      {`"a\bc"`},
+		"text after a String":                 {`"abc"def`},
+		"space before parameter":              {`"abc" ;p=1`},
+		"parameter without name":              {`"abc";`},
+		"parameter with capital":              {`"abc";P=1`},
+		"parameter without value":             {`"abc";p=`},
+		"parameter with an open String":       {`"abc";p="x`},
+		"parameter with an open binary":       {`"abc";p=:YWJj`},
+		"parameter with a bad binary":         {`"abc";p=:Y:`},
+		"parameter with a long integer":       {`"abc";p=1234567890123456`},
+		"parameter with a long decimal":       {`"abc";p=1.2345`},
+		"parameter with half a decimal":       {`"abc";p=1.`},
+		"parameter with a bad boolean":        {`"abc";p=?2`},
+		"parameter with a decimal date":       {`"abc";p=@1.5`},
+		"parameter with capital hexadecimals": {`"abc";p=%"%C3%BC"`},
+		"parameter with half UTF-8":           {`"abc";p=%"%c3"`},
+		"NUL":                                 {"a\x00b"},
+		"newline":                             {"a\nb"},
+		"DEL":                                 {"a\x7fb"},
+		"override":                            {"a\u202eb"},
+		"letter with accent":                  {"k\u00e9"},
+		"invalid UTF-8":                       {"a\xffb"},
+		"NUL in a String":                     {"\"a\x00b\""},
+		"DEL in a String":                     {"\"a\x7fb\""},
+		"letter with accent in a String":      {"\"k\u00e9\""},
+	} {
+		for _, normalized := range []bool{true, false} {
+			t.Run(fmt.Sprint(name, " ", normalized), func(t *testing.T) {
+				_, ok := keyOf(t, normalized, lines...)
+				require.False(t, ok)
+			})
+		}
+	}
+}
+
+// On the wire a field's name may be written in any way, and twice in two ways.
+func TestNamesOfTheKeysField(t *testing.T) {
+	for _, option := range []func(*fasthttp.Server){plainNames, func(*fasthttp.Server) {}} {
+		var runs atomic.Int32
+		server := startServer(t, guard(t, fasthttpidem.Config{})(counted(&runs, status(201, "made"))), option)
+		send := func(fields string) answer {
+			return server.exchange(t, "POST / HTTP/1.1\nHost: x\nContent-Length: 0\n"+fields+"\n")
+		}
+		require.Equal(t, 201, send("Idempotency-Key: k\n").status)
+		for _, name := range []string{"idempotency-key", "IDEMPOTENCY-KEY", "iDeMPOTency-kEY"} {
+			requireReplayed(t, send(name+": k\n"), 201, "made")
+			requireProblem(t, send(name+": k\nIdempotency-Key: k\n"), 400, httpidem.CodeKeyInvalid)
+			requireProblem(t, send(name+": k\nX-Other: 1\n"+name+": k\n"), 400, httpidem.CodeKeyInvalid)
+		}
+		requireProblem(t, send("Idempotency_Key: k\n"), 400, httpidem.CodeKeyMissing)
+		requireProblem(t, send("X-Idempotency-Key: k\n"), 400, httpidem.CodeKeyMissing)
+		require.EqualValues(t, 1, runs.Load())
+	}
+}
+
+func TestSpellingsOfAKeyAreOneKey(t *testing.T) {
+	var runs atomic.Int32
+	server := startServer(t, guard(t, fasthttpidem.Config{})(counted(&runs, status(201, ""))))
+	require.Equal(t, 201, post(t, server, `abc`, "").status)
+	requireReplayed(t, post(t, server, `"abc"`, ""), 201, "")
+	requireReplayed(t, post(t, server, `"abc";p=1`, ""), 201, "")
+	require.EqualValues(t, 1, runs.Load())
+	require.Equal(t, 201, post(t, server, `Abc`, "").status)
+	require.EqualValues(t, 2, runs.Load(), "letters count as they are")
+}
+
+func TestHeaderNamesTheField(t *testing.T) {
+	for _, option := range []func(*fasthttp.Server){plainNames, func(*fasthttp.Server) {}} {
+		var runs atomic.Int32
+		server := startServer(t, guard(t, fasthttpidem.Config{Header: "x-request-key"})(counted(&runs, status(201, ""))), option)
+		requireProblem(t, post(t, server, "k", ""), 400, httpidem.CodeKeyMissing)
+		require.Equal(t, 201, post(t, server, "k", "", "X-Request-Key", "a").status)
+		requireReplayed(t, post(t, server, "other", "", "x-request-key", "a"), 201, "")
+		require.EqualValues(t, 1, runs.Load())
+	}
+}
+
+// FuzzKey: what is taken is a key of 1 to 255 bytes, and is the same when it is sent as a String.
+func FuzzKey(f *testing.F) {
+	for _, seed := range []string{`abc`, `"abc"`, `"a\"b\\";p=1`, `"a";b=%"%c3%bc";c=@1`, `a,b`, "\xff", `"`} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, line string) {
+		key, ok := keyOf(t, true, line)
+		if !ok {
+			return
+		}
+		require.NotEmpty(t, key)
+		require.LessOrEqual(t, len(key), 255)
+		require.NotContains(t, key, "\x00")
+		again, ok := keyOf(t, false, `"`+strings.NewReplacer(`"`, `\"`, `\`, `\\`).Replace(key)+`"`)
+		require.True(t, ok)
+		require.Equal(t, key, again)
+	})
+}
