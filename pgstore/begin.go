@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/seed-5bb5eb37/idem"
@@ -22,7 +24,8 @@ const graceTime = 2 * time.Second
 // errBusy is what a Begin ends with that others were ahead of every time.
 var errBusy = errors.New("pgstore: key changed hands each time it was looked at")
 
-// Begin implements [idem.Store]. It is one round trip, unless other callers begin the same key in the same instant.
+// Begin implements [idem.Store]. It is one round trip, or two when a key is known that was expected to be new: for the
+// first retries after many new keys. It is more when other callers begin the same key in the same instant.
 func (s *Store) Begin(ctx context.Context, req idem.Request) (idem.Outcome, error) {
 	if err := s.checkBegin(ctx, &req); err != nil {
 		return idem.Outcome{}, err
@@ -30,7 +33,11 @@ func (s *Store) Begin(ctx context.Context, req idem.Request) (idem.Outcome, erro
 	if req.Wait {
 		return s.wait(ctx, &req)
 	}
-	return s.begin(ctx, &req, newNonce())
+	out, err := s.begin(ctx, &req, newNonce(), s.forecast.isNew())
+	if err == nil {
+		s.forecast.saw(out.State == idem.Fresh)
+	}
+	return out, err
 }
 
 func (s *Store) checkBegin(ctx context.Context, req *idem.Request) error {
@@ -65,7 +72,7 @@ func (s *Store) wait(ctx context.Context, req *idem.Request) (idem.Outcome, erro
 	req.Buf = nil // a response that all share must not lie in the buffer of one
 	key := waitroom.Key{Scope: req.Scope, Key: req.Key, Fingerprint: req.Fingerprint}
 	out, err := s.room.Wait(ctx, key, func(ctx context.Context, _ int) waitroom.Look[idem.Outcome] {
-		out, err := s.begin(ctx, req, nonce)
+		out, err := s.begin(ctx, req, nonce, false) // who waits knows the key
 		look := waitroom.Look[idem.Outcome]{Result: out, Err: err, Verdict: waitroom.Everyones}
 		switch out.State {
 		case idem.InProgress:
@@ -79,7 +86,7 @@ func (s *Store) wait(ctx context.Context, req *idem.Request) (idem.Outcome, erro
 	switch {
 	case errors.Is(err, waitroom.ErrCrowded):
 		req.Buf = buf
-		return s.begin(ctx, req, nonce)
+		return s.begin(ctx, req, nonce, false)
 	case errors.Is(err, waitroom.ErrClosed):
 		return idem.Outcome{}, idem.ErrClosed
 	case out.State == idem.Replay:
@@ -89,16 +96,17 @@ func (s *Store) wait(ctx context.Context, req *idem.Request) (idem.Outcome, erro
 }
 
 // begin asks until it is told. It answers as Begin without Wait does. When it fails, nobody may use the nonce again: a
-// claim that was made without being heard of is given up by it.
-func (s *Store) begin(ctx context.Context, req *idem.Request, nonce int64) (idem.Outcome, error) {
+// claim that was made without being heard of is given up by it. asNew: the key is taken for a new one at first.
+func (s *Store) begin(ctx context.Context, req *idem.Request, nonce int64, asNew bool) (idem.Outcome, error) {
 	args := s.beginArgs(req, nonce)
 	var tries retrier
 	unheard := false
 	for {
-		out, doubt, err := s.ask(ctx, req, nonce, args)
+		out, doubt, err := s.ask(ctx, req, nonce, args, asNew)
 		if err == nil {
 			return out, nil
 		}
+		asNew = false // it may have got there
 		unheard = unheard || doubt
 		var again bool
 		if errors.Is(err, errBusy) {
@@ -122,21 +130,23 @@ func (s *Store) beginArgs(req *idem.Request, nonce int64) []any {
 	}
 }
 
-// ask runs Begin's statement once. When ctx ends meanwhile, it returns, but the statement goes on: to interrupt it
+// ask runs Begin's statements once. When ctx ends meanwhile, it returns, but the statement goes on: to interrupt it
 // would break the connection, and leave open whether there is a claim now, which nobody knows of. That is open also when
 // the connection breaks by itself: then doubt is true, and the caller has to see to it.
-func (s *Store) ask(ctx context.Context, req *idem.Request, nonce int64, args []any) (out idem.Outcome, doubt bool, err error) {
+func (s *Store) ask(
+	ctx context.Context, req *idem.Request, nonce int64, args []any, asNew bool,
+) (out idem.Outcome, doubt bool, err error) {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return idem.Outcome{}, false, err // nothing was sent
 	}
 	a := &asking{conn: conn, done: make(chan error, 1)}
 	a.ctx, a.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	go func() { a.done <- a.run(s.queries.begin, args) }()
+	go func() { a.done <- a.run(&s.queries, args, asNew) }()
 	select {
 	case err := <-a.done:
 		out, err = a.answer(err, req)
-		return out, inDoubt(err), err
+		return out, a.inDoubt(err), err
 	case <-ctx.Done():
 		giveBack := func() { s.giveBack(a, req.Scope, req.Key, nonce) }
 		if !s.spawn(giveBack) {
@@ -147,24 +157,62 @@ func (s *Store) ask(ctx context.Context, req *idem.Request, nonce int64, args []
 	}
 }
 
-// An asking is a statement of Begin under way. A goroutine sends it and waits for the first row; from then on it
+// An asking is Begin's statements under way. A goroutine sends them and waits for the first row; from then on it
 // belongs to whoever received from done.
 type asking struct {
 	conn   *pgxpool.Conn
-	ctx    context.Context //nolint:containedctx // the statement's, which must outlive the caller's
+	ctx    context.Context //nolint:containedctx // the statements', which must outlive the caller's
 	cancel context.CancelFunc
 	done   chan error
-	rows   pgx.Rows // at the first row, or at the end if there is none
+
+	claims bool        // a statement that may claim the key was sent
+	token  pgtype.Int8 // of a claim of a new key
+	rows   pgx.Rows    // of any other answer, at the first row
 }
 
-func (a *asking) run(query string, args []any) (err error) {
-	if a.rows, err = a.conn.Query(a.ctx, query, args...); err != nil {
+// run tries first what is likely, which is the cheapest: to insert a new key, or to look at a known one. What is
+// left is for Begin's own statement, which does all there is to do.
+func (a *asking) run(q *queries, args []any, asNew bool) error {
+	var err error
+	if a.claims = asNew; asNew {
+		err = a.insert(q.insert, args)
+	} else {
+		err = a.query(q.look, args[0], args[1], args[3])
+	}
+	if err != nil || a.token.Valid || a.rows != nil {
 		return err
 	}
-	if !a.rows.Next() {
-		return a.rows.Err()
+	a.claims = true
+	return a.query(q.begin, args...)
+}
+
+// inDoubt tells whether there may be a claim although the statements ended with err.
+func (a *asking) inDoubt(err error) bool { return a.claims && inDoubt(err) }
+
+// query sends a statement, and keeps its rows if there is one.
+func (a *asking) query(query string, args ...any) error {
+	rows, err := a.conn.Query(a.ctx, query, args...)
+	if err != nil {
+		return err
 	}
-	return nil
+	if rows.Next() {
+		a.rows = rows
+		return nil
+	}
+	return rows.Err()
+}
+
+// insert claims a key that is new. The claim holds when the statement has succeeded, and not before.
+func (a *asking) insert(query string, args []any) error {
+	var token pgtype.Int8
+	err := a.conn.QueryRow(a.ctx, query, args...).Scan(&token)
+	switch {
+	case err == nil:
+		a.token = token
+	case errors.Is(err, pgx.ErrNoRows), sqlState(err) == lockNotAvailable: // there is a row
+		return nil
+	}
+	return err
 }
 
 // answer reads the first row, unless err says that there is none, and ends the statement. What the row says holds only
@@ -172,20 +220,23 @@ func (a *asking) run(query string, args []any) (err error) {
 func (a *asking) answer(err error, req *idem.Request) (out idem.Outcome, _ error) {
 	defer a.cancel()
 	defer a.conn.Release()
-	if a.rows == nil {
-		return out, err
+	if a.token.Valid {
+		return granted(req, a.token.Int64), nil
 	}
-	if err == nil {
-		out, err = readBegin(a.rows, req)
+	if err != nil || a.rows == nil {
+		return out, cmp.Or(err, errBusy)
 	}
+	out, err = readBegin(a.rows, req)
 	a.rows.Close()
-	if err == nil {
-		err = a.rows.Err()
-	}
-	if err != nil {
+	if err = cmp.Or(err, a.rows.Err()); err != nil {
 		return idem.Outcome{}, err
 	}
 	return out, nil
+}
+
+func granted(req *idem.Request, token int64) idem.Outcome {
+	claim := idem.Claim{Scope: req.Scope, Key: req.Key, Token: uint64(token), Fingerprint: req.Fingerprint}
+	return idem.Outcome{State: idem.Fresh, Claim: claim, Remaining: req.Lease}
 }
 
 // giveBack waits for a statement whose caller has left, and gives up what it claimed, so that the key is not stuck for
@@ -194,7 +245,7 @@ func (s *Store) giveBack(a *asking, scope, key string, nonce int64) {
 	timer := time.AfterFunc(graceTime, a.cancel)
 	defer timer.Stop()
 	out, err := a.answer(<-a.done, &idem.Request{})
-	if inDoubt(err) {
+	if a.inDoubt(err) {
 		s.undo(a.ctx, scope, key, nonce)
 	}
 	if err != nil || out.State != idem.Fresh {
@@ -217,8 +268,7 @@ func readBegin(rows pgx.Rows, req *idem.Request) (idem.Outcome, error) {
 	case r.fingerprint == nil && !r.token.Valid:
 		return idem.Outcome{}, errBusy
 	case r.fingerprint == nil:
-		claim := idem.Claim{Scope: req.Scope, Key: req.Key, Token: uint64(r.token.Int64), Fingerprint: req.Fingerprint}
-		return idem.Outcome{State: idem.Fresh, Claim: claim, Remaining: req.Lease}, nil
+		return granted(req, r.token.Int64), nil
 	case !bytes.Equal(r.fingerprint, req.Fingerprint[:]):
 		return idem.Outcome{State: idem.Mismatch}, nil
 	}

@@ -27,7 +27,8 @@
 // Times are the server's, and exact to the microsecond; no statement is ever given a time of day. Tokens are drawn
 // from a sequence.
 //
-// Begin and Complete are a round trip each, with no lock but the row's own, and nothing of a session is used, so that
+// Begin and Complete are a round trip each, with no lock but the row's own. Begin guesses by the keys that came before whether
+// the next one is new, and is two round trips when the guess is wrong. Nothing of a session is used, so that
 // they work through a pooler such as pgbouncer in transaction mode; set [Config].PollOnly there, and a query mode
 // without prepared statements if the pooler wants it.
 //

@@ -183,13 +183,13 @@ func next(tb testing.TB, answers <-chan answer, want idem.State) idem.Outcome {
 	}
 }
 
-// blocked waits until a statement that names the schema waits for another transaction.
-func blocked(tb testing.TB, pool *pgxpool.Pool, schema string) {
+// blocked waits until a statement with the name in it waits for another transaction.
+func blocked(tb testing.TB, pool *pgxpool.Pool, name string) {
 	tb.Helper()
 	eventually(tb, func() bool {
 		var n int
 		err := pool.QueryRow(tb.Context(), `SELECT count(*) FROM pg_stat_activity
-			WHERE wait_event_type = 'Lock' AND datname = current_database() AND query LIKE '%' || $1 || '%'`, schema).Scan(&n)
+			WHERE wait_event_type = 'Lock' AND datname = current_database() AND query LIKE '%' || $1 || '%'`, name).Scan(&n)
 		require.NoError(tb, err)
 		return n > 0
 	}, "a blocked statement")

@@ -18,12 +18,13 @@ import (
 // A Store is an [idem.Store] and an [idem.Inspector] whose records are in a Postgres database. It must be made by
 // [New]. All methods may be called by any number of goroutines, and any number of processes may share the records.
 type Store struct {
-	cfg     Config
-	pool    *pgxpool.Pool
-	queries queries
-	room    *waitroom.Room[idem.Outcome]
-	hints   *hints        // nil with PollOnly
-	undoing chan struct{} // has one for each goroutine of undo
+	cfg      Config
+	pool     *pgxpool.Pool
+	queries  queries
+	forecast forecast
+	room     *waitroom.Room[idem.Outcome]
+	hints    *hints        // nil with PollOnly
+	undoing  chan struct{} // has one for each goroutine of undo
 
 	// ctx ends when the store is closed, for what runs in the background.
 	ctx  context.Context //nolint:containedctx // it is the store's own, see above

@@ -15,14 +15,14 @@ var files embed.FS
 
 // queries are the statements of one store, with the name of its schema filled in.
 type queries struct {
-	begin, complete, restore, abandon, undo, extend, lookup, forget, resolve, clean string
+	insert, look, begin, complete, restore, abandon, undo, extend, lookup, forget, resolve, clean string
 }
 
 func newQueries(schema string) queries {
 	read := func(name string) string { return withoutComments(mustRender("sql/"+name+".sql", schema)) }
 	return queries{
-		begin: read("begin"), complete: read("complete"), restore: read("restore"), abandon: read("abandon"),
-		undo: read("undo"), extend: read("extend"), lookup: read("lookup"), forget: read("forget"),
+		insert: read("insert"), look: read("look"), begin: read("begin"), complete: read("complete"), restore: read("restore"),
+		abandon: read("abandon"), undo: read("undo"), extend: read("extend"), lookup: read("lookup"), forget: read("forget"),
 		resolve: read("resolve"), clean: read("clean"),
 	}
 }

@@ -64,7 +64,7 @@ type counter struct {
 	n     atomic.Int64
 	times atomic.Int64 // arguments that tell a time of day
 	notes atomic.Int64 // statements that notify
-	looks atomic.Int64 // statements of Begin
+	looks atomic.Int64 // statements of Begin that look at a key
 }
 
 func (c *counter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
@@ -72,7 +72,7 @@ func (c *counter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.Tra
 	if strings.Contains(data.SQL, "pg_notify") {
 		c.notes.Add(1)
 	}
-	if strings.Contains(data.SQL, "claim_1") {
+	if strings.Contains(data.SQL, "nonce <>") {
 		c.looks.Add(1)
 	}
 	for _, arg := range data.Args {

@@ -31,6 +31,7 @@ const (
 const (
 	serializationFailure = "40001"
 	deadlockDetected     = "40P01"
+	lockNotAvailable     = "55P03"
 	undefinedTable       = "42P01"
 	undefinedSchema      = "3F000"
 	undefinedFunction    = "42883"
