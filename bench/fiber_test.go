@@ -11,6 +11,8 @@ import (
 	"github.com/gofiber/fiber/v3/middleware/idempotency"
 	"github.com/stretchr/testify/require"
 	"github.com/valyala/fasthttp"
+
+	"github.com/seed-5bb5eb37/idem"
 )
 
 // fiberApp is a service on fiber, whose server is fasthttp.
@@ -18,6 +20,7 @@ type fiberApp struct {
 	app    *fiber.App
 	handle fasthttp.RequestHandler // all of app
 	count  atomic.Int64
+	engine *idem.Engine        // nil without one
 	ctx    fasthttp.RequestCtx // of call
 	served chan error          // nil before listen
 }
@@ -41,10 +44,7 @@ func newFiberApp(middleware ...any) *fiberApp {
 	s.app.Post(path, s.pay)
 	s.handle = s.app.Handler()
 
-	s.ctx.Init(&fasthttp.Request{}, nil, nil)
-	s.ctx.Request.Header.SetMethod(http.MethodPost)
-	s.ctx.Request.SetRequestURI(path)
-	s.ctx.Request.SetBodyRaw(payment)
+	initCall(&s.ctx)
 	return s
 }
 
@@ -61,30 +61,29 @@ func (s *fiberApp) listen(tb testing.TB) string {
 	s.served = make(chan error, 1)
 	go func() { s.served <- s.app.Listener(listener, fiber.ListenConfig{DisableStartupMessage: true}) }()
 
-	// A server that is told to stop before it accepts never stops.
-	address := listener.Addr().String()
+	awaitServer(tb, listener.Addr().String())
+	return listener.Addr().String()
+}
+
+// awaitServer returns when a server accepts: one that is told to stop before it does never stops.
+func awaitServer(tb testing.TB, address string) {
 	req, err := http.NewRequestWithContext(tb.Context(), http.MethodGet, "http://"+address, http.NoBody)
 	require.NoError(tb, err)
 	resp, err := http.DefaultTransport.RoundTrip(req)
 	require.NoError(tb, err)
 	require.NoError(tb, resp.Body.Close())
-	return address
 }
 
-func (s *fiberApp) call(key []byte) (status int, body []byte) {
-	s.ctx.Response.Reset()
-	s.ctx.ResetUserValues()
-	s.ctx.Request.Header.SetBytesV(keyField, key)
-	s.handle(&s.ctx)
-	return s.ctx.Response.StatusCode(), s.ctx.Response.Body()
-}
+func (s *fiberApp) call(key []byte) (status int, body []byte) { return callFast(&s.ctx, s.handle, key) }
 
 func (s *fiberApp) runs() int64 { return s.count.Load() }
 
 func (s *fiberApp) close(tb testing.TB) {
-	if s.served == nil {
-		return
+	if s.served != nil {
+		require.NoError(tb, s.app.Shutdown())
+		require.NoError(tb, <-s.served)
 	}
-	require.NoError(tb, s.app.Shutdown())
-	require.NoError(tb, <-s.served)
+	if s.engine != nil {
+		require.NoError(tb, s.engine.Close())
+	}
 }

@@ -32,8 +32,7 @@ func startNetHTTP(tb testing.TB, _ time.Duration) service {
 // startHTTPIdem guards the handler with httpidem as it comes. Other than fiber's middleware, it then also
 // compares method, path, query and body with those of the request that is replayed.
 func startHTTPIdem(tb testing.TB, ttl time.Duration) service {
-	engine, err := idem.New(idem.Config{TTL: ttl})
-	require.NoError(tb, err)
+	engine := newEngine(tb, ttl)
 	guard, err := httpidem.New(engine, httpidem.Config{Scope: httpidem.SharedScope})
 	require.NoError(tb, err)
 

@@ -37,6 +37,9 @@ var subjects = []struct {
 	{"store=memory/lib=httpidem", true, startHTTPIdem},
 	{"store=none/lib=fiber", false, startFiberBare},
 	{"store=memory/lib=fiber", true, startFiber},
+	{"store=memory/lib=fiberidem", true, startFiberIdem},
+	{"store=none/lib=fasthttp", false, startFastHTTP},
+	{"store=memory/lib=fasthttpidem", true, startFastHTTPIdem},
 	{"store=memory/lib=fiber_on_net_http", true, startMounted},
 }
 
