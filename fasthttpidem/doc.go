@@ -41,7 +41,10 @@
 // form must not be retried with the one that was first sent to the other.
 //
 // With the server's StreamRequestBody the body is read before the handler runs, up to Config.MaxRequestBytes, and the
-// handler has a stream all the same.
+// handler has a stream all the same. A form that the server has not parsed by then is its bytes there.
+//
+// Nothing around the middleware may read from a body that is streamed, nor close it: two requests would look the same of
+// which nobody sees what is different. One that was is refused with 400 request_invalid if it has a Content-Length.
 //
 // # Where to put it
 //
