@@ -85,6 +85,10 @@ func startServer(tb testing.TB, h fasthttp.RequestHandler, options ...func(*fast
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	tb.Cleanup(func() {
+		// Shutdown looks at once, and then every 100 ms. The connections of this test have just been closed.
+		for end := time.Now().Add(20 * time.Millisecond); server.GetOpenConnectionsCount() > 0 && time.Now().Before(end); {
+			<-time.After(time.Millisecond)
+		}
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
 		require.NoError(tb, server.ShutdownWithContext(ctx), "connections are open after Shutdown")
