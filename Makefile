@@ -15,9 +15,8 @@ $(if $(MODULES),,$(error no modules found below $(ROOT)))
 each = @for m in $(MODULES); do echo "-- $$m"; (cd "$$m"; $(1)); done
 
 CPU      ?= 1,2,4
-# The other modules' tests mostly wait for servers, to which it is all the same. The examples are programs: what can go wrong
-# with other numbers of Ps is in the packages that they use.
-CPU_of    = $$(case $$m in (.) echo $(CPU);; (./examples/*) echo 2;; (*) echo 1,4;; esac)
+# The stores' clients do much side by side. What the other modules do with other numbers of Ps is in the packages that they use.
+CPU_of    = $$(case $$m in (.) echo $(CPU);; (./pgstore|./redisstore) echo 1,4;; (*) echo 2;; esac)
 FUZZTIME ?= 20s
 BENCH    ?= .
 SOAK     ?= 20000
@@ -30,7 +29,7 @@ help: ## this list
 test: race heavy ## all tests: race and heavy
 
 .PHONY: race race-busy race-waiting
-race: ## tests under the race detector, shuffled, with 1, 2 and 4 Ps, the other modules with 1 and 4; not the heavy ones
+race: ## tests under the race detector, shuffled, the root's with 1, 2 and 4 Ps; not the heavy ones
 	@$(MAKE) -j2 race-busy race-waiting
 
 # Two at a time, since most modules wait for servers.
