@@ -1,6 +1,7 @@
 package pgstore_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -35,20 +36,35 @@ func TestConformance(t *testing.T) {
 }
 
 func TestHeavyConformanceWithoutNotifications(t *testing.T) {
-	idemtest.Run(t, maker(newPool(t, databaseURL), pgstore.Config{PollOnly: true}))
+	conform(t, pgstore.Config{PollOnly: true})
 }
 
 func TestHeavyConformanceUnderRepeatableRead(t *testing.T) {
-	idemtest.Run(t, maker(newPool(t, databaseURL, isolation("repeatable read")), pgstore.Config{}))
+	conform(t, pgstore.Config{}, isolation("repeatable read"))
 }
 
 func TestHeavyConformanceUnderSerializable(t *testing.T) {
-	idemtest.Run(t, maker(newPool(t, databaseURL, isolation("serializable")), pgstore.Config{}))
+	conform(t, pgstore.Config{}, isolation("serializable"))
+}
+
+// conform runs the suite in a schema of its own, beside others: most of the time it waits.
+func conform(t *testing.T, cfg pgstore.Config, options ...poolOption) {
+	t.Helper()
+	t.Parallel()
+	pool := newPool(t, databaseURL, options...)
+	cfg.Schema = t.Name()
+	require.NoError(t, pgstore.Migrate(t.Context(), pool, cfg.Schema))
+	t.Cleanup(func() {
+		_, err := pool.Exec(context.WithoutCancel(t.Context()), "DROP SCHEMA "+pgx.Identifier{cfg.Schema}.Sanitize()+" CASCADE")
+		require.NoError(t, err)
+	})
+	idemtest.Run(t, maker(pool, cfg))
 }
 
 // pgbouncer in transaction mode gives every transaction to another connection. So nothing may depend on the session:
 // prepared statements, LISTEN, advisory locks.
 func TestHeavyConformanceThroughPgBouncer(t *testing.T) {
+	t.Parallel()
 	server, err := testserver.StartPostgres(testserver.PostgresConfig{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Close()) })
@@ -60,9 +76,10 @@ func TestHeavyConformanceThroughPgBouncer(t *testing.T) {
 		"simple protocol":    pgx.QueryExecModeSimpleProtocol,
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			pool := newPool(t, bouncer.URL(), execMode(mode))
-			require.NoError(t, pgstore.Migrate(t.Context(), pool, "through bouncer"))
-			idemtest.Run(t, maker(pool, pgstore.Config{Schema: "through bouncer", PollOnly: true}))
+			require.NoError(t, pgstore.Migrate(t.Context(), pool, name))
+			idemtest.Run(t, maker(pool, pgstore.Config{Schema: name, PollOnly: true}))
 		})
 	}
 }
