@@ -188,22 +188,3 @@ func TestHeaderNamesTheField(t *testing.T) {
 		require.EqualValues(t, 1, runs.Load())
 	}
 }
-
-// FuzzKey: what is taken is a key of 1 to 255 bytes, and is the same when it is sent as a String.
-func FuzzKey(f *testing.F) {
-	for _, seed := range []string{`abc`, `"abc"`, `"a\"b\\";p=1`, `"a";b=%"%c3%bc";c=@1`, `a,b`, "\xff", `"`} {
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, line string) {
-		key, ok := keyOf(t, true, line)
-		if !ok {
-			return
-		}
-		require.NotEmpty(t, key)
-		require.LessOrEqual(t, len(key), 255)
-		require.NotContains(t, key, "\x00")
-		again, ok := keyOf(t, false, `"`+strings.NewReplacer(`"`, `\"`, `\`, `\\`).Replace(key)+`"`)
-		require.True(t, ok)
-		require.Equal(t, key, again)
-	})
-}
