@@ -35,8 +35,11 @@ race: ## tests under the race detector, shuffled, the root's with 1, 2 and 4 Ps;
 # Two at a time, since most modules wait for servers.
 BUSY := . ./verify
 
+# The root's packages that are about the suite and programs are tested as the other modules are.
 race-busy:
-	@for m in $(BUSY); do echo "-- $$m"; (cd "$$m"; "$$ROOT/.ci/race" $(CPU_of)); done
+	@echo "-- ."; .ci/race $(CPU) $$(go list ./... | grep -v -e /idemtest -e /cmd/ -e /internal/testserver)
+	@.ci/race 2 ./idemtest/... ./cmd/... ./internal/testserver
+	@for m in $(filter-out .,$(BUSY)); do echo "-- $$m"; (cd "$$m"; "$$ROOT/.ci/race" $(CPU_of)); done
 
 race-waiting:
 	@for m in $(filter-out $(BUSY),$(MODULES)); do echo "-- $$m"; (cd "$$m"; "$$ROOT/.ci/race" $(CPU_of)); done

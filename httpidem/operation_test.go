@@ -82,7 +82,7 @@ func TestHold(t *testing.T) {
 	runs := 0
 	h := guard(t, httpidem.Config{})(counted(&runs, func(w http.ResponseWriter, r *http.Request) {
 		op, ok := httpidem.FromContext(r.Context())
-		require.True(t, ok)
+		assert.True(t, ok)
 		op.NoStore()
 		op.Hold()
 		w.WriteHeader(http.StatusAccepted)
