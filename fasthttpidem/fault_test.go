@@ -17,6 +17,7 @@ import (
 	"github.com/seed-5bb5eb37/idem"
 	"github.com/seed-5bb5eb37/idem/fasthttpidem"
 	"github.com/seed-5bb5eb37/idem/httpidem"
+	"github.com/seed-5bb5eb37/idem/internal/httpcases"
 )
 
 func TestCompleteFails(t *testing.T) {
@@ -24,9 +25,9 @@ func TestCompleteFails(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			store := newFaultyStore(t, idem.Config{})
 			fails := 1
-			store.onComplete = func(*idem.Response) error {
+			store.OnComplete = func(*idem.Response) error {
 				if fails--; fails >= 0 {
-					return errDown
+					return httpcases.ErrDown
 				}
 				return nil
 			}
@@ -74,8 +75,8 @@ func (s *stuckStore) Complete(ctx context.Context, c idem.Claim, resp idem.Respo
 func TestCompleteFailsForEver(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		store := newFaultyStore(t, idem.Config{})
-		store.onComplete = func(*idem.Response) error { return errDown }
-		store.onAbandon = func() error { t.Error("the key must not be released"); return nil }
+		store.OnComplete = func(*idem.Response) error { return httpcases.ErrDown }
+		store.OnAbandon = func() error { t.Error("the key must not be released"); return nil }
 		var runs atomic.Int32
 		inner := guardWith(t, store, fasthttpidem.Config{})(counted(&runs, func(ctx *fasthttp.RequestCtx) {
 			status(201, "answer", "Location", "/1", "X-Outer", "changed", "Set-Cookie", "a=b", "Trailer", "X-Sum")(ctx)
@@ -100,7 +101,7 @@ func TestCompleteFailsForEver(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		requireProblem(t, call(t, h, "k", ""), 409, httpidem.CodeInProgress)
 		require.EqualValues(t, 1, runs.Load())
-		store.onComplete = nil
+		store.OnComplete = nil
 		time.Sleep(10 * time.Second)
 		require.Equal(t, 201, call(t, h, "k", "").status, "nobody holds the key any more")
 		require.EqualValues(t, 2, runs.Load())
@@ -110,7 +111,7 @@ func TestCompleteFailsForEver(t *testing.T) {
 func TestUnknownOfTheStoreIsToldLikeHold(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		store := newFaultyStore(t, idem.Config{OnLeaseExpiry: idem.Hold})
-		store.onComplete = func(*idem.Response) error { return errDown }
+		store.OnComplete = func(*idem.Response) error { return httpcases.ErrDown }
 		h := guardWith(t, store, fasthttpidem.Config{})(status(201, ""))
 		requireProblem(t, call(t, h, "k", ""), 503, httpidem.CodeStoreUnavailable)
 		time.Sleep(time.Minute)
@@ -122,7 +123,7 @@ func TestCompleteIsNotTriedAgainInVain(t *testing.T) {
 	for _, final := range []error{idem.ErrClaimLost, idem.ErrClosed} {
 		bubble(t, func(t *testing.T) {
 			store, tries := newFaultyStore(t, idem.Config{}), 0
-			store.onComplete = func(*idem.Response) error { tries++; return final }
+			store.OnComplete = func(*idem.Response) error { tries++; return final }
 			a := call(t, guardWith(t, store, fasthttpidem.Config{})(status(201, "")), "k", "")
 			requireProblem(t, a, 503, httpidem.CodeStoreUnavailable)
 			require.Equal(t, 1, tries)
@@ -133,10 +134,10 @@ func TestCompleteIsNotTriedAgainInVain(t *testing.T) {
 func TestClaimIsExtendedWhileCompleteIsTriedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		store, extended, failures := newFaultyStore(t, idem.Config{Lease: 3 * time.Second}), 0, 0
-		store.onExtend = func() error { extended++; return nil }
-		store.onComplete = func(*idem.Response) error {
+		store.OnExtend = func() error { extended++; return nil }
+		store.OnComplete = func(*idem.Response) error {
 			if failures++; failures < 5 {
-				return errDown
+				return httpcases.ErrDown
 			}
 			return nil
 		}
@@ -148,7 +149,7 @@ func TestClaimIsExtendedWhileCompleteIsTriedAgain(t *testing.T) {
 func TestAbandonFails(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		store := newFaultyStore(t, idem.Config{})
-		store.onAbandon = func() error { return errDown }
+		store.OnAbandon = func() error { return httpcases.ErrDown }
 		var log bytes.Buffer
 		h := guardWith(t, store, fasthttpidem.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})(status(500, "failed"))
 		require.Equal(t, "failed", call(t, h, "secret-key", "").body, "the answer is the handler's all the same")
@@ -161,10 +162,10 @@ func TestAbandonFails(t *testing.T) {
 }
 
 func TestBeginFails(t *testing.T) {
-	for name, cause := range map[string]error{"down": errDown, "full": idem.ErrFull, "closed": idem.ErrClosed} {
+	for name, cause := range map[string]error{"down": httpcases.ErrDown, "full": idem.ErrFull, "closed": idem.ErrClosed} {
 		t.Run(name, func(t *testing.T) {
 			store := newFaultyStore(t, idem.Config{})
-			store.onBegin = func() error { return cause }
+			store.OnBegin = func() error { return cause }
 			var runs atomic.Int32
 			handler := counted(&runs, func(ctx *fasthttp.RequestCtx) {
 				_, guarded := fasthttpidem.FromContext(ctx)
@@ -239,9 +240,9 @@ func TestStoreThatFailsWhileADuplicateWaits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var runs, begins atomic.Int32
 		store := newFaultyStore(t, idem.Config{})
-		store.onBegin = func() error {
+		store.OnBegin = func() error {
 			if begins.Add(1) == 3 { // after the owner's, and the first look of the duplicate
-				return errDown
+				return httpcases.ErrDown
 			}
 			return nil
 		}

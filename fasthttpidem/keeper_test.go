@@ -16,6 +16,7 @@ import (
 	"github.com/seed-5bb5eb37/idem"
 	"github.com/seed-5bb5eb37/idem/fasthttpidem"
 	"github.com/seed-5bb5eb37/idem/httpidem"
+	"github.com/seed-5bb5eb37/idem/internal/httpcases"
 )
 
 // operation returns the context of the operation that a handler runs.
@@ -55,7 +56,7 @@ func TestClaimIsExtendedWhileTheHandlerRuns(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		store := newFaultyStore(t, idem.Config{Lease: 3 * time.Second})
 		extended := 0
-		store.onExtend = func() error { extended++; return nil }
+		store.OnExtend = func() error { extended++; return nil }
 		var runs atomic.Int32
 		h := guardWith(t, store, fasthttpidem.Config{})(counted(&runs, func(*fasthttp.RequestCtx) { time.Sleep(30500 * time.Millisecond) }))
 		done := make(chan answer)
@@ -79,9 +80,9 @@ func TestClaimThatCannotBeExtended(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			store := newFaultyStore(t, idem.Config{})
 			fails := 5
-			store.onExtend = func() error {
+			store.OnExtend = func() error {
 				if fails--; fails > 0 {
-					return errDown
+					return httpcases.ErrDown
 				}
 				return nil
 			}
@@ -95,7 +96,7 @@ func TestClaimThatCannotBeExtended(t *testing.T) {
 	t.Run("ends the operation's context with its lease", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			store := newFaultyStore(t, idem.Config{})
-			store.onExtend = func() error { return errDown }
+			store.OnExtend = func() error { return httpcases.ErrDown }
 			start := time.Now()
 			h := guardWith(t, store, fasthttpidem.Config{})(func(ctx *fasthttp.RequestCtx) {
 				<-operation(ctx).Done()
@@ -194,9 +195,9 @@ func TestClaimsThatFollowEachOtherAreExtended(t *testing.T) {
 				bubble(t, func(t *testing.T) {
 					store := newFaultyStore(t, idem.Config{Lease: 30 * time.Second})
 					extended, run := 0, time.Duration(0)
-					store.onExtend = func() error { extended++; return nil }
+					store.OnExtend = func() error { extended++; return nil }
 					granted := 30 * time.Second
-					h := guardWith(t, leasingStore{store, &granted}, fasthttpidem.Config{MaxRun: time.Hour})(func(*fasthttp.RequestCtx) { time.Sleep(run) })
+					h := guardWith(t, httpcases.LeasingStore{Store: store, Lease: &granted}, fasthttpidem.Config{MaxRun: time.Hour})(func(*fasthttp.RequestCtx) { time.Sleep(run) })
 					require.Equal(t, 200, call(t, h, "quick", "").status)
 					time.Sleep(pause)
 					run, granted = lease*10+lease/6, lease
@@ -206,15 +207,4 @@ func TestClaimsThatFollowEachOtherAreExtended(t *testing.T) {
 			})
 		}
 	}
-}
-
-// leasingStore grants the lease that the test says.
-type leasingStore struct {
-	idem.Store
-	lease *time.Duration
-}
-
-func (s leasingStore) Begin(ctx context.Context, req idem.Request) (idem.Outcome, error) {
-	req.Lease = *s.lease
-	return s.Store.Begin(ctx, req)
 }

@@ -2,7 +2,6 @@ package fasthttpidem_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,7 +9,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -19,101 +17,50 @@ import (
 	"github.com/seed-5bb5eb37/idem"
 	"github.com/seed-5bb5eb37/idem/fasthttpidem"
 	"github.com/seed-5bb5eb37/idem/httpidem"
+	"github.com/seed-5bb5eb37/idem/internal/httpcases"
 )
-
-// outcomeStore answers every Begin alike.
-type outcomeStore struct {
-	idem.Store
-	outcome idem.Outcome
-	err     error
-}
-
-func (s outcomeStore) Begin(context.Context, idem.Request) (idem.Outcome, error) {
-	return s.outcome, s.err
-}
-
-// problemCases are the answers of the middleware's own, by what leads to them.
-var problemCases = []struct {
-	name       string
-	outcome    idem.Outcome
-	err        error
-	keys       []string
-	body       string
-	status     int
-	code       string
-	retryAfter string
-	original   int
-}{
-	{name: "no key", keys: nil, status: 400, code: "key_missing"},
-	{name: "malformed key", keys: []string{"a b"}, status: 400, code: "key_invalid"},
-	{name: "two keys", keys: []string{"a", "b"}, status: 400, code: "key_invalid"},
-	{name: "key that the store does not take", keys: []string{"k"}, err: idem.ErrKey, status: 400, code: "key_invalid"},
-	{name: "large body", keys: []string{"k"}, body: "12345678901", status: 413, code: "request_too_large"},
-	{name: "other request", keys: []string{"k"}, outcome: idem.Outcome{State: idem.Mismatch}, status: 422, code: "key_reused"},
-	{name: "in progress, 1 ns left", keys: []string{"k"}, outcome: idem.Outcome{State: idem.InProgress, Remaining: 1},
-		status: 409, code: "in_progress", retryAfter: "1"},
-	{name: "in progress, 1 s left", keys: []string{"k"}, outcome: idem.Outcome{State: idem.InProgress, Remaining: time.Second},
-		status: 409, code: "in_progress", retryAfter: "1"},
-	{name: "in progress, a little more than 1 s left", keys: []string{"k"}, outcome: idem.Outcome{State: idem.InProgress, Remaining: time.Second + 1},
-		status: 409, code: "in_progress", retryAfter: "2"},
-	{name: "in progress, nobody knows how long", keys: []string{"k"}, outcome: idem.Outcome{State: idem.InProgress},
-		status: 409, code: "in_progress", retryAfter: "1"},
-	{name: "unknown", keys: []string{"k"}, outcome: idem.Outcome{State: idem.Unknown}, status: 409, code: "outcome_unknown"},
-	{name: "held", keys: []string{"k"}, outcome: idem.Outcome{State: idem.Replay, Response: idem.Response{Status: 504, Failed: true, Truncated: true}},
-		status: 409, code: "outcome_unknown"},
-	{name: "state of a later version", keys: []string{"k"}, outcome: idem.Outcome{State: 99}, status: 409, code: "outcome_unknown"},
-	{name: "not kept", keys: []string{"k"}, outcome: idem.Outcome{State: idem.Replay, Response: idem.Response{Status: 201, Truncated: true}},
-		status: 410, code: "response_not_retained", original: 201},
-	{name: "handed over", keys: []string{"k"}, outcome: idem.Outcome{State: idem.Replay, Response: idem.Response{Status: 101, Truncated: true}},
-		status: 410, code: "response_not_retained", original: 101},
-	{name: "no status of HTTP", keys: []string{"k"}, outcome: idem.Outcome{State: idem.Replay, Response: idem.Response{Status: 7}},
-		status: 410, code: "response_not_retained", original: 7},
-	{name: "store down", keys: []string{"k"}, err: errDown, status: 503, code: "store_unavailable", retryAfter: "1"},
-	{name: "store full", keys: []string{"k"}, err: idem.ErrFull, status: 503, code: "store_unavailable", retryAfter: "1"},
-	{name: "store closed", keys: []string{"k"}, err: idem.ErrClosed, status: 503, code: "store_unavailable", retryAfter: "1"},
-}
 
 const docs = "https://docs.example/keys"
 
 func TestProblems(t *testing.T) {
-	for _, test := range problemCases {
-		t.Run(test.name, func(t *testing.T) {
+	for _, test := range httpcases.Answers {
+		t.Run(test.Name, func(t *testing.T) {
 			send := func(conf fasthttpidem.Config) answer {
 				conf.MaxRequestBytes = 10
 				var runs atomic.Int32
-				server := startServer(t, guardWith(t, outcomeStore{outcome: test.outcome, err: test.err}, conf)(counted(&runs, status(200, ""))))
+				server := startServer(t, guardWith(t, httpcases.OutcomeStore{Outcome: test.Outcome, Err: test.Err}, conf)(counted(&runs, status(200, ""))))
 				var fields strings.Builder
-				for _, key := range test.keys {
+				for _, key := range test.Keys {
 					fields.WriteString("Idempotency-Key: " + key + "\n")
 				}
-				a := server.exchange(t, fmt.Sprintf("POST /payments HTTP/1.1\nHost: x\nContent-Length: %d\n%s\n%s", len(test.body), &fields, test.body))
+				a := server.exchange(t, fmt.Sprintf("POST /payments HTTP/1.1\nHost: x\nContent-Length: %d\n%s\n%s", len(test.Body), &fields, test.Body))
 				require.Zero(t, runs.Load())
-				require.Equal(t, test.retryAfter, a.get("Retry-After"))
+				require.Equal(t, test.RetryAfter, a.get("Retry-After"))
 				return a
 			}
 			plain := send(fasthttpidem.Config{})
-			members := requireProblem(t, plain, test.status, test.code)
+			members := requireProblem(t, plain, test.Status, test.Code)
 			require.Equal(t, "about:blank", members["type"])
 			require.NotEmpty(t, members["detail"])
 			require.Empty(t, plain.get("Link"))
-			if test.original != 0 {
-				require.EqualValues(t, test.original, members["original_status"])
+			if test.Original != 0 {
+				require.EqualValues(t, test.Original, members["original_status"])
 			} else {
 				require.NotContains(t, members, "original_status")
 			}
 
 			documented := send(fasthttpidem.Config{DocsURL: docs})
 			require.Equal(t, []string{"<" + docs + `>; rel="describedby"`}, documented.header["Link"])
-			require.Equal(t, docs+"#"+test.code, requireProblem(t, documented, test.status, test.code)["type"])
+			require.Equal(t, docs+"#"+test.Code, requireProblem(t, documented, test.Status, test.Code)["type"])
 
 			own := send(fasthttpidem.Config{DocsURL: docs, ErrorHandler: func(ctx *fasthttp.RequestCtx, p *httpidem.Problem) {
 				assert.Equal(t, "/payments", string(ctx.Path()))
-				assert.Equal(t, test.original, p.OriginalStatus)
+				assert.Equal(t, test.Original, p.OriginalStatus)
 				ctx.SetStatusCode(p.Status)
 				ctx.SetBodyString(p.Code)
 			}})
-			require.Equal(t, test.status, own.status)
-			require.Equal(t, test.code, own.body)
+			require.Equal(t, test.Status, own.status)
+			require.Equal(t, test.Code, own.body)
 			require.NotEmpty(t, own.get("Link"))
 		})
 	}
@@ -121,7 +68,7 @@ func TestProblems(t *testing.T) {
 
 // In progress for ever: clients get a number that they can read.
 func TestRetryAfterHasAnEnd(t *testing.T) {
-	store := outcomeStore{outcome: idem.Outcome{State: idem.InProgress, Remaining: 1<<63 - 1}}
+	store := httpcases.OutcomeStore{Outcome: idem.Outcome{State: idem.InProgress, Remaining: 1<<63 - 1}}
 	a := inProcess(t, guardWith(t, store, fasthttpidem.Config{})(status(200, "")), newRequest("k", ""))
 	require.Equal(t, "9223372037", a.get("Retry-After"))
 }
@@ -175,7 +122,7 @@ func TestOptional(t *testing.T) {
 	var runs atomic.Int32
 	h := guard(t, fasthttpidem.Config{
 		Optional: true,
-		Scope:    func(*fasthttp.RequestCtx) (string, error) { return "", errDown },
+		Scope:    func(*fasthttp.RequestCtx) (string, error) { return "", httpcases.ErrDown },
 	})(counted(&runs, func(ctx *fasthttp.RequestCtx) {
 		_, ok := fasthttpidem.FromContext(ctx)
 		assert.False(t, ok)
@@ -190,10 +137,10 @@ func TestOptional(t *testing.T) {
 }
 
 func TestFailOpen(t *testing.T) {
-	for _, err := range []error{errDown, idem.ErrFull, idem.ErrClosed} {
+	for _, err := range []error{httpcases.ErrDown, idem.ErrFull, idem.ErrClosed} {
 		var runs atomic.Int32
 		var log bytes.Buffer
-		h := guardWith(t, outcomeStore{err: err}, fasthttpidem.Config{FailOpen: true, Logger: slog.New(slog.NewTextHandler(&log, nil))})(
+		h := guardWith(t, httpcases.OutcomeStore{Err: err}, fasthttpidem.Config{FailOpen: true, Logger: slog.New(slog.NewTextHandler(&log, nil))})(
 			counted(&runs, func(ctx *fasthttp.RequestCtx) {
 				_, ok := fasthttpidem.FromContext(ctx)
 				assert.False(t, ok)
@@ -208,7 +155,7 @@ func TestFailOpen(t *testing.T) {
 		require.Contains(t, log.String(), "level=WARN")
 		require.NotContains(t, log.String(), "secret-key")
 	}
-	h := guardWith(t, outcomeStore{err: idem.ErrKey}, fasthttpidem.Config{FailOpen: true})(status(200, ""))
+	h := guardWith(t, httpcases.OutcomeStore{Err: idem.ErrKey}, fasthttpidem.Config{FailOpen: true})(status(200, ""))
 	requireProblem(t, inProcess(t, h, newRequest("k", "")), 400, httpidem.CodeKeyInvalid)
 }
 

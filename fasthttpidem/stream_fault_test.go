@@ -22,6 +22,7 @@ import (
 	"github.com/seed-5bb5eb37/idem"
 	"github.com/seed-5bb5eb37/idem/fasthttpidem"
 	"github.com/seed-5bb5eb37/idem/httpidem"
+	"github.com/seed-5bb5eb37/idem/internal/httpcases"
 )
 
 // A source is a stream of a handler's own, which counts how often it is closed.
@@ -128,8 +129,8 @@ func TestCompleteOfAStreamFails(t *testing.T) {
 		for _, text := range []string{"answer", strings.Repeat("long answer ", 10_000), ""} {
 			var runs atomic.Int32
 			store := newFaultyStore(t, idem.Config{})
-			store.onComplete = func(*idem.Response) error { return idem.ErrClosed }
-			store.onAbandon = func() error { t.Error("the key must not be released"); return nil }
+			store.OnComplete = func(*idem.Response) error { return idem.ErrClosed }
+			store.OnAbandon = func() error { t.Error("the key must not be released"); return nil }
 			server := startServer(t, guardWith(t, store, fasthttpidem.Config{})(counted(&runs, func(ctx *fasthttp.RequestCtx) {
 				streaming(201, parts(text))(ctx)
 			})))
@@ -141,9 +142,9 @@ func TestCompleteOfAStreamFails(t *testing.T) {
 	t.Run("once, and is tried again", func(t *testing.T) {
 		store := newFaultyStore(t, idem.Config{})
 		var tries atomic.Int32
-		store.onComplete = func(*idem.Response) error {
+		store.OnComplete = func(*idem.Response) error {
 			if tries.Add(1) == 1 {
-				return errDown
+				return httpcases.ErrDown
 			}
 			return nil
 		}
@@ -187,7 +188,7 @@ func TestStreamThatEndsAsItIsCut(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		store := newFaultyStore(t, idem.Config{})
 		recorded := make(chan struct{})
-		store.onComplete = func(*idem.Response) error { close(recorded); return nil }
+		store.OnComplete = func(*idem.Response) error { close(recorded); return nil }
 		r, w := io.Pipe()
 		body := &source{Reader: io.MultiReader(strings.NewReader("half"), r), onEnd: func() {
 			_ = w.Close()
@@ -276,7 +277,7 @@ func TestStreamKeepsItsClaim(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		store := newFaultyStore(t, idem.Config{Lease: 3 * time.Second})
 		var extended, runs atomic.Int32
-		store.onExtend = func() error { extended.Add(1); return nil }
+		store.OnExtend = func() error { extended.Add(1); return nil }
 		var after func() error
 		h := guardWith(t, store, fasthttpidem.Config{})(counted(&runs, func(ctx *fasthttp.RequestCtx) {
 			after = operation(ctx).Err

@@ -22,6 +22,7 @@ import (
 	"github.com/seed-5bb5eb37/idem"
 	"github.com/seed-5bb5eb37/idem/fasthttpidem"
 	"github.com/seed-5bb5eb37/idem/httpidem"
+	"github.com/seed-5bb5eb37/idem/internal/httpcases"
 )
 
 // guard returns a middleware with an engine of its own, and a shared scope unless conf has another.
@@ -294,68 +295,8 @@ func requireReplayed(tb testing.TB, a answer, status int, body string) {
 	require.Equal(tb, "true", a.get("Idempotency-Replayed"))
 }
 
-// errDown is what a store fails with in these tests.
-const errDown = downError("store is down")
-
-type downError string
-
-func (e downError) Error() string { return string(e) }
-
-// A faultyStore is a store whose methods can be made to fail, or be watched. A nil function does nothing.
-// Like a store on a network, and unlike the engine, it fails when the context is done.
-type faultyStore struct {
-	idem.Store
-	onBegin, onAbandon, onExtend func() error
-	onComplete                   func(*idem.Response) error
-}
-
 // newFaultyStore returns a store that works, until a test makes it fail.
-func newFaultyStore(tb testing.TB, conf idem.Config) *faultyStore {
+func newFaultyStore(tb testing.TB, conf idem.Config) *httpcases.FaultyStore {
 	tb.Helper()
-	return &faultyStore{Store: newEngine(tb, conf)}
-}
-
-func (s *faultyStore) Begin(ctx context.Context, req idem.Request) (idem.Outcome, error) {
-	if s.onBegin != nil {
-		if err := s.onBegin(); err != nil {
-			return idem.Outcome{}, err
-		}
-	}
-	return s.Store.Begin(ctx, req)
-}
-
-func (s *faultyStore) Complete(ctx context.Context, c idem.Claim, resp idem.Response) error {
-	if s.onComplete != nil {
-		if err := s.onComplete(&resp); err != nil {
-			return err
-		}
-	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return s.Store.Complete(ctx, c, resp)
-}
-
-func (s *faultyStore) Abandon(ctx context.Context, c idem.Claim) error {
-	if s.onAbandon != nil {
-		if err := s.onAbandon(); err != nil {
-			return err
-		}
-	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return s.Store.Abandon(ctx, c)
-}
-
-func (s *faultyStore) Extend(ctx context.Context, c idem.Claim, lease time.Duration) error {
-	if s.onExtend != nil {
-		if err := s.onExtend(); err != nil {
-			return err
-		}
-	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return s.Store.Extend(ctx, c, lease)
+	return &httpcases.FaultyStore{Store: newEngine(tb, conf)}
 }

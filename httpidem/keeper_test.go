@@ -16,6 +16,7 @@ import (
 
 	"github.com/seed-5bb5eb37/idem"
 	"github.com/seed-5bb5eb37/idem/httpidem"
+	"github.com/seed-5bb5eb37/idem/internal/httpcases"
 )
 
 func TestMaxRunEndsTheHandlersContext(t *testing.T) {
@@ -53,7 +54,7 @@ func TestClaimIsExtendedWhileTheHandlerRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFaultyStore(t, idem.Config{Lease: 3 * time.Second})
 		extended := 0
-		store.onExtend = func() error { extended++; return nil }
+		store.OnExtend = func() error { extended++; return nil }
 		runs := 0
 		h := guardWith(t, store, httpidem.Config{})(counted(&runs, func(http.ResponseWriter, *http.Request) { time.Sleep(30500 * time.Millisecond) }))
 		done := make(chan *httptest.ResponseRecorder)
@@ -75,9 +76,9 @@ func TestClaimThatCannotBeExtended(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := newFaultyStore(t, idem.Config{})
 			fails := 5
-			store.onExtend = func() error {
+			store.OnExtend = func() error {
 				if fails--; fails > 0 {
-					return errDown
+					return httpcases.ErrDown
 				}
 				return nil
 			}
@@ -91,7 +92,7 @@ func TestClaimThatCannotBeExtended(t *testing.T) {
 	t.Run("ends the handler's context with its lease", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := newFaultyStore(t, idem.Config{})
-			store.onExtend = func() error { return errDown }
+			store.OnExtend = func() error { return httpcases.ErrDown }
 			start := time.Now()
 			h := guardWith(t, store, httpidem.Config{})(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				<-r.Context().Done()
@@ -148,9 +149,9 @@ func TestClaimsThatFollowEachOtherAreExtended(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					store := newFaultyStore(t, idem.Config{Lease: 30 * time.Second})
 					extended, run := 0, time.Duration(0)
-					store.onExtend = func() error { extended++; return nil }
+					store.OnExtend = func() error { extended++; return nil }
 					granted := 30 * time.Second
-					h := guardWith(t, leasingStore{store, &granted}, httpidem.Config{MaxRun: time.Hour})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(run) }))
+					h := guardWith(t, httpcases.LeasingStore{Store: store, Lease: &granted}, httpidem.Config{MaxRun: time.Hour})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(run) }))
 					require.Equal(t, 200, post(t, h, "quick", "").Code)
 					time.Sleep(pause)
 					run, granted = lease*10+lease/6, lease
@@ -162,22 +163,11 @@ func TestClaimsThatFollowEachOtherAreExtended(t *testing.T) {
 	}
 }
 
-// leasingStore grants the lease that the test says.
-type leasingStore struct {
-	idem.Store
-	lease *time.Duration
-}
-
-func (s leasingStore) Begin(ctx context.Context, req idem.Request) (idem.Outcome, error) {
-	req.Lease = *s.lease
-	return s.Store.Begin(ctx, req)
-}
-
 func TestStoreThatDoesNotTellTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFaultyStore(t, idem.Config{})
 		extended := 0
-		store.onExtend = func() error { extended++; return nil }
+		store.OnExtend = func() error { extended++; return nil }
 		h := guardWith(t, silentStore{store}, httpidem.Config{})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(25 * time.Second) }))
 		require.Equal(t, 200, post(t, h, "k", "").Code)
 		require.Equal(t, 2, extended, "as for a lease of 30 seconds")

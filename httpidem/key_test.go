@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed-5bb5eb37/idem"
 	"github.com/seed-5bb5eb37/idem/httpidem"
+	"github.com/seed-5bb5eb37/idem/internal/httpcases"
 )
 
 // keyStore notes the key that a middleware asks for, and grants nothing.
@@ -43,31 +44,7 @@ func keyOf(tb testing.TB, lines ...string) (string, bool) {
 }
 
 func TestKeysThatAreTaken(t *testing.T) {
-	long := strings.Repeat("k", 255)
-	for line, want := range map[string]string{
-		`abc`:                    `abc`,
-		`"abc"`:                  `abc`,
-		` "abc" `:                `abc`,
-		` abc `:                  `abc`,
-		`"a b, c"`:               `a b, c`,
-		`"a\"b\\c"`:              `a"b\c`,
-		`"\\\\"`:                 `\\`,
-		`" "`:                    ` `,
-		`"abc";p=1`:              `abc`,
-		`"abc"; p; q=?0;  r="x"`: `abc`,
-		`"abc";a=-1.5;b=tok/en:1;c=:YWJj:;d=@1659578233;e=%"f%c3%bc";f=*`: `abc`,
-		`abc;p=1`:                              `abc;p=1`,
-		`:YWJj:`:                               `:YWJj:`,
-		`?1`:                                   `?1`,
-		`a'b`:                                  `a'b`,
-		`Key-A`:                                `Key-A`,
-		`key-a`:                                `key-a`,
-		`8e03978e-40d5-43dd-bc93-6894a57f9324`: `8e03978e-40d5-43dd-bc93-6894a57f9324`,
-		`!#$%&'()*+-./:;<=>?@[\]^_{|}~` + "`":  `!#$%&'()*+-./:;<=>?@[\]^_{|}~` + "`",
-		long:                                   long,
-		`"` + long + `"`:                       long,
-		`"` + strings.Repeat(`\"`, 255) + `"`:  strings.Repeat(`"`, 255),
-	} {
+	for line, want := range httpcases.Keys {
 		t.Run(line, func(t *testing.T) {
 			got, ok := keyOf(t, line)
 			require.True(t, ok)
@@ -77,56 +54,7 @@ func TestKeysThatAreTaken(t *testing.T) {
 }
 
 func TestKeysThatAreRefused(t *testing.T) {
-	for name, lines := range map[string][]string{
-		"nothing":                {""},
-		"spaces":                 {"   "},
-		"tab":                    {"\t"},
-		"empty String":           {`""`},
-		"256 bytes":              {strings.Repeat("k", 256)},
-		"256 bytes in a String":  {`"` + strings.Repeat("k", 256) + `"`},
-		"64 KiB":                 {strings.Repeat("k", 64<<10)},
-		"two lines":              {"abc", "def"},
-		"two equal lines":        {"abc", "abc"},
-		"list":                   {"abc, def"},
-		"list without a space":   {"abc,def"},
-		"list of Strings":        {`"abc", "def"`},
-		"comma at the end":       {"abc,"},
-		"space inside":           {"abc def"},
-		"tab inside":             {"abc\tdef"},
-		"tab after a String":     {"\"abc\"\t"},
-		"quote inside":           {`ab"c`},
-		"quote at the end":       {`abc"`},
-		"unclosed String":        {`"abc`},
-		"escaped end":            {`"abc\"`},
-		"backslash at the end":   {`"abc\`},
-		"unknown escape":         {`"a\bc"`},
-		"text after a String":    {`"abc"def`},
-		"space before parameter": {`"abc" ;p=1`},
-		"parameter without name": {`"abc";`},
-		"parameter with capital": {`"abc";P=1`},
-		"parameter without value": {
-			`"abc";p=`,
-		},
-		"parameter with an open String":       {`"abc";p="x`},
-		"parameter with an open binary":       {`"abc";p=:YWJj`},
-		"parameter with a bad binary":         {`"abc";p=:Y:`},
-		"parameter with a long integer":       {`"abc";p=1234567890123456`},
-		"parameter with a long decimal":       {`"abc";p=1.2345`},
-		"parameter with half a decimal":       {`"abc";p=1.`},
-		"parameter with a bad boolean":        {`"abc";p=?2`},
-		"parameter with a decimal date":       {`"abc";p=@1.5`},
-		"parameter with capital hexadecimals": {`"abc";p=%"%C3%BC"`},
-		"parameter with half UTF-8":           {`"abc";p=%"%c3"`},
-		"NUL":                                 {"a\x00b"},
-		"newline":                             {"a\nb"},
-		"DEL":                                 {"a\x7fb"},
-		"override":                            {"a\u202eb"},
-		"letter with accent":                  {"k\u00e9"},
-		"invalid UTF-8":                       {"a\xffb"},
-		"NUL in a String":                     {"\"a\x00b\""},
-		"DEL in a String":                     {"\"a\x7fb\""},
-		"letter with accent in a String":      {"\"k\u00e9\""},
-	} {
+	for name, lines := range httpcases.BadKeys {
 		t.Run(name, func(t *testing.T) {
 			_, ok := keyOf(t, lines...)
 			require.False(t, ok)

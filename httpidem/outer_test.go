@@ -15,6 +15,7 @@ import (
 
 	"github.com/seed-5bb5eb37/idem"
 	"github.com/seed-5bb5eb37/idem/httpidem"
+	"github.com/seed-5bb5eb37/idem/internal/httpcases"
 )
 
 // These tests are about what middlewares around this one do, to the request and to the response's header.
@@ -158,7 +159,7 @@ func runConsumer(t *testing.T, kind, body string, length, refused bool, scope fu
 		require.Empty(t, log.String())
 		return
 	}
-	store.onBegin = func() error { return errDown } // FailOpen must not let it pass
+	store.OnBegin = func() error { return httpcases.ErrDown } // FailOpen must not let it pass
 	for range 2 {
 		code, header := send()
 		require.Equal(t, 400, code)

@@ -1,7 +1,6 @@
 package httpidem_test
 
 import (
-	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -12,100 +11,47 @@ import (
 
 	"github.com/seed-5bb5eb37/idem"
 	"github.com/seed-5bb5eb37/idem/httpidem"
+	"github.com/seed-5bb5eb37/idem/internal/httpcases"
 )
 
-// outcomeStore answers every Begin alike.
-type outcomeStore struct {
-	idem.Store
-	outcome idem.Outcome
-	err     error
-}
-
-func (s outcomeStore) Begin(context.Context, idem.Request) (idem.Outcome, error) {
-	return s.outcome, s.err
-}
-
-// problemCases are the answers of the middleware's own, by what leads to them.
-var problemCases = []struct {
-	name       string
-	outcome    idem.Outcome
-	err        error
-	keys       []string
-	body       string
-	status     int
-	code       string
-	retryAfter string
-	original   int
-}{
-	{name: "no key", keys: nil, status: 400, code: "key_missing"},
-	{name: "malformed key", keys: []string{"a b"}, status: 400, code: "key_invalid"},
-	{name: "two keys", keys: []string{"a", "b"}, status: 400, code: "key_invalid"},
-	{name: "key that the store does not take", keys: []string{"k"}, err: idem.ErrKey, status: 400, code: "key_invalid"},
-	{name: "large body", keys: []string{"k"}, body: "12345678901", status: 413, code: "request_too_large"},
-	{name: "other request", keys: []string{"k"}, outcome: idem.Outcome{State: idem.Mismatch}, status: 422, code: "key_reused"},
-	{name: "in progress, 1 ns left", keys: []string{"k"}, outcome: idem.Outcome{State: idem.InProgress, Remaining: 1},
-		status: 409, code: "in_progress", retryAfter: "1"},
-	{name: "in progress, 1 s left", keys: []string{"k"}, outcome: idem.Outcome{State: idem.InProgress, Remaining: time.Second},
-		status: 409, code: "in_progress", retryAfter: "1"},
-	{name: "in progress, a little more than 1 s left", keys: []string{"k"}, outcome: idem.Outcome{State: idem.InProgress, Remaining: time.Second + 1},
-		status: 409, code: "in_progress", retryAfter: "2"},
-	{name: "in progress, nobody knows how long", keys: []string{"k"}, outcome: idem.Outcome{State: idem.InProgress},
-		status: 409, code: "in_progress", retryAfter: "1"},
-	{name: "in progress, for ever", keys: []string{"k"}, outcome: idem.Outcome{State: idem.InProgress, Remaining: 1<<63 - 1},
-		status: 409, code: "in_progress", retryAfter: "9223372037"},
-	{name: "unknown", keys: []string{"k"}, outcome: idem.Outcome{State: idem.Unknown}, status: 409, code: "outcome_unknown"},
-	{name: "held", keys: []string{"k"}, outcome: idem.Outcome{State: idem.Replay, Response: idem.Response{Status: 504, Failed: true, Truncated: true}},
-		status: 409, code: "outcome_unknown"},
-	{name: "state of a later version", keys: []string{"k"}, outcome: idem.Outcome{State: 99}, status: 409, code: "outcome_unknown"},
-	{name: "not kept", keys: []string{"k"}, outcome: idem.Outcome{State: idem.Replay, Response: idem.Response{Status: 201, Truncated: true}},
-		status: 410, code: "response_not_retained", original: 201},
-	{name: "handed over", keys: []string{"k"}, outcome: idem.Outcome{State: idem.Replay, Response: idem.Response{Status: 101, Truncated: true}},
-		status: 410, code: "response_not_retained", original: 101},
-	{name: "no status of HTTP", keys: []string{"k"}, outcome: idem.Outcome{State: idem.Replay, Response: idem.Response{Status: 7}},
-		status: 410, code: "response_not_retained", original: 7},
-	{name: "store down", keys: []string{"k"}, err: errDown, status: 503, code: "store_unavailable", retryAfter: "1"},
-	{name: "store full", keys: []string{"k"}, err: idem.ErrFull, status: 503, code: "store_unavailable", retryAfter: "1"},
-	{name: "store closed", keys: []string{"k"}, err: idem.ErrClosed, status: 503, code: "store_unavailable", retryAfter: "1"},
-}
-
 func TestProblems(t *testing.T) {
-	for _, test := range problemCases {
-		t.Run(test.name, func(t *testing.T) {
+	for _, test := range httpcases.Answers {
+		t.Run(test.Name, func(t *testing.T) {
 			send := func(conf httpidem.Config) *httptest.ResponseRecorder {
 				conf.MaxRequestBytes = 10
 				runs := 0
-				h := guardWith(t, outcomeStore{outcome: test.outcome, err: test.err}, conf)(counted(&runs, status(200, "")))
-				r := newRequest(t.Context(), "", test.body)
-				r.Header[httpidem.DefaultHeader] = test.keys
+				h := guardWith(t, httpcases.OutcomeStore{Outcome: test.Outcome, Err: test.Err}, conf)(counted(&runs, status(200, "")))
+				r := newRequest(t.Context(), "", test.Body)
+				r.Header[httpidem.DefaultHeader] = test.Keys
 				w := httptest.NewRecorder()
 				h.ServeHTTP(w, r)
 				require.Zero(t, runs)
-				require.Equal(t, test.retryAfter, w.Header().Get("Retry-After"))
+				require.Equal(t, test.RetryAfter, w.Header().Get("Retry-After"))
 				return w
 			}
 			plain := send(httpidem.Config{})
-			members := requireProblem(t, plain, test.status, test.code)
+			members := requireProblem(t, plain, test.Status, test.Code)
 			require.Equal(t, "about:blank", members["type"])
 			require.NotEmpty(t, members["detail"])
 			require.Empty(t, plain.Header().Get("Link"))
-			if test.original != 0 {
-				require.EqualValues(t, test.original, members["original_status"])
+			if test.Original != 0 {
+				require.EqualValues(t, test.Original, members["original_status"])
 			} else {
 				require.NotContains(t, members, "original_status")
 			}
 
 			documented := send(httpidem.Config{DocsURL: "https://docs.example/keys"})
 			require.Equal(t, `<https://docs.example/keys>; rel="describedby"`, documented.Header().Get("Link"))
-			require.Equal(t, "https://docs.example/keys#"+test.code, requireProblem(t, documented, test.status, test.code)["type"])
+			require.Equal(t, "https://docs.example/keys#"+test.Code, requireProblem(t, documented, test.Status, test.Code)["type"])
 
 			own := send(httpidem.Config{DocsURL: "https://docs.example/keys", ErrorHandler: func(w http.ResponseWriter, r *http.Request, p *httpidem.Problem) {
 				require.Equal(t, "/payments", r.URL.Path)
-				require.Equal(t, test.original, p.OriginalStatus)
+				require.Equal(t, test.Original, p.OriginalStatus)
 				w.WriteHeader(p.Status)
 				require.NoError(t, json.NewEncoder(w).Encode(map[string]string{"error": p.Code}))
 			}})
-			require.Equal(t, test.status, own.Code)
-			require.JSONEq(t, `{"error":"`+test.code+`"}`, own.Body.String())
+			require.Equal(t, test.Status, own.Code)
+			require.JSONEq(t, `{"error":"`+test.Code+`"}`, own.Body.String())
 			require.NotEmpty(t, own.Header().Get("Link"))
 		})
 	}
@@ -149,7 +95,7 @@ func TestOptional(t *testing.T) {
 	runs := 0
 	h := guard(t, httpidem.Config{
 		Optional: true,
-		Scope:    func(*http.Request) (string, error) { return "", errDown },
+		Scope:    func(*http.Request) (string, error) { return "", httpcases.ErrDown },
 	})(counted(&runs, status(201, "")))
 	r := newRequest(t.Context(), "", "body")
 	r.Header.Del(httpidem.DefaultHeader)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/seed-5bb5eb37/idem"
 	"github.com/seed-5bb5eb37/idem/httpidem"
+	"github.com/seed-5bb5eb37/idem/internal/httpcases"
 )
 
 func TestNothingBypassesTheRecorder(t *testing.T) {
@@ -41,10 +42,10 @@ func iotestReader(s string) io.Reader { return struct{ io.Reader }{strings.NewRe
 // goneWriter is the writer of a client that is gone.
 type goneWriter struct{ *httptest.ResponseRecorder }
 
-func (goneWriter) Write([]byte) (int, error)          { return 0, errDown }
-func (goneWriter) WriteString(string) (int, error)    { return 0, errDown }
-func (goneWriter) FlushError() error                  { return errDown }
-func (goneWriter) SetWriteDeadline(_ time.Time) error { return errDown }
+func (goneWriter) Write([]byte) (int, error)          { return 0, httpcases.ErrDown }
+func (goneWriter) WriteString(string) (int, error)    { return 0, httpcases.ErrDown }
+func (goneWriter) FlushError() error                  { return httpcases.ErrDown }
+func (goneWriter) SetWriteDeadline(_ time.Time) error { return httpcases.ErrDown }
 
 func TestClientThatIsGoneDoesNotStopTheHandler(t *testing.T) {
 	h := guard(t, httpidem.Config{})(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -55,7 +56,7 @@ func TestClientThatIsGoneDoesNotStopTheHandler(t *testing.T) {
 			_, err = w.Write([]byte("\n"))
 			assert.NoError(t, err)
 		}
-		assert.Equal(t, errDown, http.NewResponseController(w).SetWriteDeadline(time.Now()), "other errors are told")
+		assert.Equal(t, httpcases.ErrDown, http.NewResponseController(w).SetWriteDeadline(time.Now()), "other errors are told")
 	}))
 	h.ServeHTTP(goneWriter{httptest.NewRecorder()}, newRequest(t.Context(), "k", ""))
 	requireReplayed(t, post(t, h, "k", ""), 200, "event \nevent \nevent \n")
@@ -283,13 +284,13 @@ func FuzzReplay(f *testing.F) {
 	f.Add([]byte("A: 1\nB"), "X\r\nEvil: 1\r\nY", "1")
 	f.Fuzz(func(t *testing.T, block []byte, name, value string) {
 		w := httptest.NewRecorder()
-		store := outcomeStore{outcome: idem.Outcome{State: idem.Replay, Response: idem.Response{Status: 200, Header: block}}}
+		store := httpcases.OutcomeStore{Outcome: idem.Outcome{State: idem.Replay, Response: idem.Response{Status: 200, Header: block}}}
 		guardWith(t, store, httpidem.Config{})(http.NotFoundHandler()).ServeHTTP(w, newRequest(t.Context(), "k", ""))
 		require.Equal(t, 200, w.Code)
 
 		set := http.Header{name: {value, "second"}, "X-Other": {"1"}}
 		resp := httpidem.NewResponse(200, set.Clone(), nil)
-		store.outcome.Response = resp
+		store.Outcome.Response = resp
 		w = httptest.NewRecorder()
 		guardWith(t, store, httpidem.Config{})(http.NotFoundHandler()).ServeHTTP(w, newRequest(t.Context(), "k", ""))
 		if got, kept := w.Header()[name]; kept && name != "X-Other" {

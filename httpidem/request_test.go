@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-5bb5eb37/idem/httpidem"
+	"github.com/seed-5bb5eb37/idem/internal/httpcases"
 )
 
 // watchedBody counts how often it is closed.
@@ -111,7 +112,7 @@ func TestHandlerThatKeepsWhatItWasGiven(t *testing.T) {
 		}
 	})
 	h := guard(t, httpidem.Config{})(keeps)
-	down := guardWith(t, outcomeStore{err: errDown}, httpidem.Config{FailOpen: true})(keeps)
+	down := guardWith(t, httpcases.OutcomeStore{Err: httpcases.ErrDown}, httpidem.Config{FailOpen: true})(keeps)
 	for i := range 20 {
 		name := fmt.Sprint("name", i)
 		want := strings.Repeat(name, 2*i+1)

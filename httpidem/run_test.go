@@ -18,6 +18,7 @@ import (
 
 	"github.com/seed-5bb5eb37/idem"
 	"github.com/seed-5bb5eb37/idem/httpidem"
+	"github.com/seed-5bb5eb37/idem/internal/httpcases"
 )
 
 func TestResponseIsRecordedBeforeItIsSent(t *testing.T) {
@@ -26,12 +27,12 @@ func TestResponseIsRecordedBeforeItIsSent(t *testing.T) {
 			store := newFaultyStore(t, idem.Config{})
 			w := httptest.NewRecorder()
 			settled := false
-			store.onComplete = func(*idem.Response) error {
+			store.OnComplete = func(*idem.Response) error {
 				settled = true
 				require.Zero(t, w.Body.Len(), "the client must not have what the store has not")
 				return nil
 			}
-			store.onAbandon = func() error { return store.onComplete(nil) }
+			store.OnAbandon = func() error { return store.OnComplete(nil) }
 			h := guardWith(t, store, httpidem.Config{Policy: func(code int) httpidem.Action {
 				if code == 500 {
 					return httpidem.Release
@@ -103,7 +104,7 @@ func TestHoldOutlastsTheLease(t *testing.T) {
 func TestUnknownOfTheStoreIsToldLikeHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFaultyStore(t, idem.Config{OnLeaseExpiry: idem.Hold})
-		store.onComplete = func(*idem.Response) error { return errDown }
+		store.OnComplete = func(*idem.Response) error { return httpcases.ErrDown }
 		h := guardWith(t, store, httpidem.Config{})(status(201, ""))
 		requireProblem(t, post(t, h, "k", ""), 503, httpidem.CodeStoreUnavailable)
 		time.Sleep(time.Minute)
@@ -199,7 +200,7 @@ func TestChildrenOfTheHandlersContext(t *testing.T) {
 			t.Run(fmt.Sprint(name, early), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					store := newFaultyStore(t, idem.Config{})
-					store.onExtend = func() error { return test.extend }
+					store.OnExtend = func() error { return test.extend }
 					h := guardWith(t, store, httpidem.Config{MaxRun: time.Minute})(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 						ctx := r.Context()
 						if early {
@@ -227,9 +228,9 @@ func TestCompleteFails(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := newFaultyStore(t, idem.Config{})
 			fails := 1
-			store.onComplete = func(*idem.Response) error {
+			store.OnComplete = func(*idem.Response) error {
 				if fails--; fails >= 0 {
-					return errDown
+					return httpcases.ErrDown
 				}
 				return nil
 			}
@@ -251,8 +252,8 @@ func TestCompleteFails(t *testing.T) {
 	t.Run("for ever: the client gets no result, and the key is kept until the lease ends", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := newFaultyStore(t, idem.Config{})
-			store.onComplete = func(*idem.Response) error { return errDown }
-			store.onAbandon = func() error {
+			store.OnComplete = func(*idem.Response) error { return httpcases.ErrDown }
+			store.OnAbandon = func() error {
 				t.Error("the key must not be released")
 				return nil
 			}
@@ -264,7 +265,7 @@ func TestCompleteFails(t *testing.T) {
 			require.NotContains(t, first.Header(), "Location", "of the answer that was not given")
 			require.NotContains(t, first.Header(), "Content-Length")
 			requireProblem(t, post(t, h, "k", ""), 409, httpidem.CodeInProgress)
-			store.onComplete = nil
+			store.OnComplete = nil
 			time.Sleep(30 * time.Second)
 			require.Equal(t, 201, post(t, h, "k", "").Code, "nobody holds the key any more")
 			require.Equal(t, 2, runs)
@@ -273,7 +274,7 @@ func TestCompleteFails(t *testing.T) {
 	t.Run("after the response was streamed: the client gets an error", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := newFaultyStore(t, idem.Config{})
-			store.onComplete = func(*idem.Response) error { return idem.ErrClosed }
+			store.OnComplete = func(*idem.Response) error { return idem.ErrClosed }
 			h := guardWith(t, store, httpidem.Config{})(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				_, _ = w.Write([]byte("answer"))
 				flush(w)
@@ -305,16 +306,16 @@ func (s *stuckStore) Complete(ctx context.Context, c idem.Claim, resp idem.Respo
 }
 
 func TestAbandonFails(t *testing.T) {
-	store := &faultyStore{Store: newEngine(t, idem.Config{}), onAbandon: func() error { return errDown }}
+	store := &httpcases.FaultyStore{Store: newEngine(t, idem.Config{}), OnAbandon: func() error { return httpcases.ErrDown }}
 	h := guardWith(t, store, httpidem.Config{})(status(500, "broken"))
 	require.Equal(t, 500, post(t, h, "k", "").Code, "the handler's answer is as true as ever")
 	requireProblem(t, post(t, h, "k", ""), 409, httpidem.CodeInProgress)
 }
 
 func TestBeginFails(t *testing.T) {
-	for name, cause := range map[string]error{"down": errDown, "full": idem.ErrFull, "closed": idem.ErrClosed} {
+	for name, cause := range map[string]error{"down": httpcases.ErrDown, "full": idem.ErrFull, "closed": idem.ErrClosed} {
 		t.Run(name, func(t *testing.T) {
-			store := &faultyStore{Store: newEngine(t, idem.Config{}), onBegin: func() error { return cause }}
+			store := &httpcases.FaultyStore{Store: newEngine(t, idem.Config{}), OnBegin: func() error { return cause }}
 			runs := 0
 			handler := counted(&runs, func(w http.ResponseWriter, r *http.Request) {
 				_, guarded := httpidem.FromContext(r.Context())
@@ -350,10 +351,10 @@ func TestBeginFails(t *testing.T) {
 func TestClaimIsExtendedWhileCompleteIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, extended, failures := newFaultyStore(t, idem.Config{Lease: 3 * time.Second}), 0, 0
-		store.onExtend = func() error { extended++; return nil }
-		store.onComplete = func(*idem.Response) error {
+		store.OnExtend = func() error { extended++; return nil }
+		store.OnComplete = func(*idem.Response) error {
 			if failures++; failures < 5 {
-				return errDown
+				return httpcases.ErrDown
 			}
 			return nil
 		}
@@ -366,7 +367,7 @@ func TestCompleteIsNotTriedAgainInVain(t *testing.T) {
 	for _, final := range []error{idem.ErrClaimLost, idem.ErrClosed} {
 		synctest.Test(t, func(t *testing.T) {
 			store, tries := newFaultyStore(t, idem.Config{}), 0
-			store.onComplete = func(*idem.Response) error { tries++; return final }
+			store.OnComplete = func(*idem.Response) error { tries++; return final }
 			w := post(t, guardWith(t, store, httpidem.Config{})(status(201, "")), "k", "")
 			requireProblem(t, w, 503, httpidem.CodeStoreUnavailable)
 			require.Equal(t, 1, tries)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed-5bb5eb37/idem"
 	"github.com/seed-5bb5eb37/idem/httpidem"
+	"github.com/seed-5bb5eb37/idem/internal/httpcases"
 )
 
 // A store that hangs must not hold requests until their clients leave, and the log must say that it was the store.
@@ -68,9 +69,9 @@ func (hangingBegin) Begin(ctx context.Context, _ idem.Request) (idem.Outcome, er
 func TestStoreThatFailsWhileADuplicateWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, runs, begins := newFaultyStore(t, idem.Config{}), 0, 0
-		store.onBegin = func() error {
+		store.OnBegin = func() error {
 			if begins++; begins == 3 { // after the owner's, and the first look of the duplicate
-				return errDown
+				return httpcases.ErrDown
 			}
 			return nil
 		}

@@ -7,73 +7,13 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-5bb5eb37/idem"
 	"github.com/seed-5bb5eb37/idem/httpidem"
+	"github.com/seed-5bb5eb37/idem/internal/httpcases"
 )
-
-// errDown is what a store fails with in these tests.
-const errDown = downError("store is down")
-
-type downError string
-
-func (e downError) Error() string { return string(e) }
-
-// A faultyStore is a store whose methods can be made to fail, or be watched. A nil function does nothing.
-// Like a store on a network, and unlike the engine, it fails when the context is done.
-type faultyStore struct {
-	idem.Store
-	onBegin, onAbandon, onExtend func() error
-	onComplete                   func(*idem.Response) error
-}
-
-func (s *faultyStore) Begin(ctx context.Context, req idem.Request) (idem.Outcome, error) {
-	if s.onBegin != nil {
-		if err := s.onBegin(); err != nil {
-			return idem.Outcome{}, err
-		}
-	}
-	return s.Store.Begin(ctx, req)
-}
-
-func (s *faultyStore) Complete(ctx context.Context, c idem.Claim, resp idem.Response) error {
-	if s.onComplete != nil {
-		if err := s.onComplete(&resp); err != nil {
-			return err
-		}
-	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return s.Store.Complete(ctx, c, resp)
-}
-
-func (s *faultyStore) Abandon(ctx context.Context, c idem.Claim) error {
-	if s.onAbandon != nil {
-		if err := s.onAbandon(); err != nil {
-			return err
-		}
-	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return s.Store.Abandon(ctx, c)
-}
-
-func (s *faultyStore) Extend(ctx context.Context, c idem.Claim, lease time.Duration) error {
-	if s.onExtend != nil {
-		if err := s.onExtend(); err != nil {
-			return err
-		}
-	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return s.Store.Extend(ctx, c, lease)
-}
 
 // post sends a request with the key through h, in process. Fields are name, value pairs.
 func post(tb testing.TB, h http.Handler, key, body string, fields ...string) *httptest.ResponseRecorder {
@@ -127,9 +67,9 @@ func requireReplayed(tb testing.TB, w *httptest.ResponseRecorder, status int, bo
 }
 
 // newFaultyStore returns a store that works, until a test makes it fail.
-func newFaultyStore(tb testing.TB, conf idem.Config) *faultyStore {
+func newFaultyStore(tb testing.TB, conf idem.Config) *httpcases.FaultyStore {
 	tb.Helper()
-	return &faultyStore{Store: newEngine(tb, conf)}
+	return &httpcases.FaultyStore{Store: newEngine(tb, conf)}
 }
 
 // flush is what a handler does with a writer that is a Flusher.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/seed-5bb5eb37/idem"
 	"github.com/seed-5bb5eb37/idem/httpidem"
+	"github.com/seed-5bb5eb37/idem/internal/httpcases"
 )
 
 // A form that is too large for the memory lies in files, which are gone after the answer as they are without the middleware.
@@ -29,8 +30,8 @@ func TestFilesOfAFormAreRemoved(t *testing.T) {
 	}{
 		{"answered", nil, func() {}},
 		{"panicked", nil, func() { panic(http.ErrAbortHandler) }},
-		{"without a store", errDown, func() {}},
-		{"panicked without a store", errDown, func() { panic(http.ErrAbortHandler) }},
+		{"without a store", httpcases.ErrDown, func() {}},
+		{"panicked without a store", httpcases.ErrDown, func() { panic(http.ErrAbortHandler) }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -41,7 +42,7 @@ func TestFilesOfAFormAreRemoved(t *testing.T) {
 				return list
 			}
 			store := newFaultyStore(t, idem.Config{})
-			store.onBegin = func() error { return test.err }
+			store.OnBegin = func() error { return test.err }
 			server := startServer(t, guardWith(t, store, httpidem.Config{FailOpen: true})(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				assert.NoError(t, r.ParseMultipartForm(1))
 				assert.NotEmpty(t, files())
