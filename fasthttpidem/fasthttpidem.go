@@ -19,10 +19,10 @@ import (
 // Config says how [New] guards handlers. Scope is required; everything else may be left zero.
 type Config struct {
 	// Scope returns whom the request's key belongs to: the principal that was authenticated, a tenant.
-	// Two principals may use the same key and never see each other's responses. It must not keep what it
-	// gets from the request, as the strings of fasthttp's unsafe conversions. If it fails with a
-	// [*httpidem.Problem] that is the answer (401, 403 or 400, say), with any other error the answer is
-	// 401. [ScopeHeader] and [SharedScope] return such functions.
+	// Two principals may use the same key and never see each other's responses. What it returns must be a
+	// copy, since fasthttp uses the memory of a request again. If it fails with a [*httpidem.Problem] that is
+	// the answer (401, 403 or 400, say), with any other error the answer is 401. [ScopeHeader] and
+	// [SharedScope] return such functions.
 	Scope func(*fasthttp.RequestCtx) (string, error)
 
 	// Fingerprint returns a digest of what makes two requests the same. It must not change or keep body,
@@ -86,8 +86,8 @@ type Config struct {
 	ErrorHandler func(*fasthttp.RequestCtx, *httpidem.Problem)
 
 	// Context returns a context whose values the store sees, and a handler in [Operation.Context]: of a trace,
-	// say. It must not be the RequestCtx itself, which is another request's soon after. Nil means
-	// [context.Background].
+	// say. Its end ends the wait for the store and for another request, and not a handler that runs. It must not
+	// be the RequestCtx itself, which is another request's soon after. Nil means [context.Background].
 	Context func(*fasthttp.RequestCtx) context.Context
 
 	// Logger is told what no client can see: that the store fails, and that a claim was lost. Nil means

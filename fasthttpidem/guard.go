@@ -1,7 +1,6 @@
 package fasthttpidem
 
 import (
-	"context"
 	"errors"
 	"sync"
 
@@ -68,7 +67,7 @@ func (g *guard) answer(next fasthttp.RequestHandler, ctx *fasthttp.RequestCtx, i
 		return false
 	}
 	var err error
-	in.outcome, err = g.asker.Begin(in.values, g.leaving(in.values, ctx), in.request)
+	in.outcome, err = g.asker.Begin(in.values, g.shutdown(ctx), in.request)
 	switch out := &in.outcome; {
 	case err != nil:
 		g.withoutStore(next, ctx, in, err)
@@ -82,30 +81,13 @@ func (g *guard) answer(next fasthttp.RequestHandler, ctx *fasthttp.RequestCtx, i
 	return false
 }
 
-// leaving returns the context in which a duplicate waits. It ends when the server is shut down, which is all that
-// fasthttp tells.
-func (g *guard) leaving(values context.Context, ctx *fasthttp.RequestCtx) context.Context {
+// shutdown returns what is closed when the server is shut down, for a duplicate that waits. That the client leaves
+// fasthttp does not tell.
+func (g *guard) shutdown(ctx *fasthttp.RequestCtx) <-chan struct{} {
 	if g.conf.Wait == 0 {
-		return values
-	}
-	return leaving{values, ctx.Done()}
-}
-
-type leaving struct {
-	context.Context //nolint:containedctx // it is a context
-
-	done <-chan struct{}
-}
-
-func (l leaving) Done() <-chan struct{} { return l.done }
-
-func (l leaving) Err() error {
-	select {
-	case <-l.done:
-		return context.Canceled
-	default:
 		return nil
 	}
+	return ctx.Done()
 }
 
 // withoutStore answers a request to which the store gave no answer. Nothing was claimed, so that running
@@ -117,9 +99,9 @@ func (g *guard) withoutStore(next fasthttp.RequestHandler, ctx *fasthttp.Request
 		logger.ErrorContext(in.values, "the store takes no key or scope of this length", "error", err,
 			"key_bytes", len(in.request.Key), "scope_bytes", len(in.request.Scope))
 		p := httpidem.NewProblem(httpidem.CodeKeyInvalid)
-		p.Detail = "The server's store does not take a key of this length, or the scope that the server puts it in."
+		p.Detail = httpwire.KeyTooLong
 		g.refuse(ctx, p)
-	case g.conf.FailOpen:
+	case g.conf.FailOpen && in.values.Err() == nil: // a context that is done makes a store fail too
 		logger.WarnContext(in.values, "no store: handler runs without protection", "error", err)
 		next(ctx)
 	default:

@@ -2,6 +2,7 @@ package fasthttpidem_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -157,6 +158,18 @@ func TestFailOpen(t *testing.T) {
 	}
 	h := guardWith(t, httpcases.OutcomeStore{Err: idem.ErrKey}, fasthttpidem.Config{FailOpen: true})(status(200, ""))
 	requireProblem(t, inProcess(t, h, newRequest("k", "")), 400, httpidem.CodeKeyInvalid)
+}
+
+// A context that is done makes a store fail too. Nobody reads the answer then, and who comes back shall find the work not done.
+func TestFailOpenIsNotForWhoHasBeenGivenUp(t *testing.T) {
+	var runs atomic.Int32
+	h := guard(t, fasthttpidem.Config{FailOpen: true, Context: func(*fasthttp.RequestCtx) context.Context {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		return ctx
+	}})(counted(&runs, status(200, "")))
+	requireProblem(t, inProcess(t, h, newRequest("k", "")), 503, httpidem.CodeStoreUnavailable)
+	require.Zero(t, runs.Load())
 }
 
 func TestMethods(t *testing.T) {

@@ -50,7 +50,7 @@ func (g *guard) read(in *intake, ctx *fasthttp.RequestCtx) *httpidem.Problem {
 	}
 	scope, err := g.conf.Scope(ctx)
 	if err != nil {
-		return problemOf(err, httpidem.CodeScopeUnknown)
+		return httpidem.ProblemOf(err, httpidem.CodeScopeUnknown)
 	}
 	in.request = idem.Request{Scope: scope, Key: key}
 	in.request.Fingerprint, err = g.fingerprint(in, ctx)
@@ -60,9 +60,9 @@ func (g *guard) read(in *intake, ctx *fasthttp.RequestCtx) *httpidem.Problem {
 	case errors.Is(err, errConsumed):
 		// For whoever built the server to mend; the client can do nothing.
 		g.conf.Logger.ErrorContext(in.values, "request refused: its body was read before the middleware could", "path", string(ctx.Path()))
-		return problemOf(err, httpidem.CodeRequestInvalid)
+		return httpidem.ProblemOf(err, httpidem.CodeRequestInvalid)
 	case err != nil:
-		return problemOf(err, httpidem.CodeRequestInvalid)
+		return httpidem.ProblemOf(err, httpidem.CodeRequestInvalid)
 	}
 	in.request.Buf = in.buf[:0]
 	return nil
@@ -94,24 +94,9 @@ func (g *guard) fingerprint(in *intake, ctx *fasthttp.RequestCtx) (idem.Fingerpr
 	return httpwire.SealFingerprint(buf, start), nil
 }
 
+// errConsumed is how a request is refused whose body somebody has read before.
 var errConsumed = &httpidem.Problem{
-	Status: fasthttp.StatusBadRequest, Code: httpidem.CodeRequestInvalid, Title: "Request invalid",
-	Detail: "The server has read the body too early to tell this request from another. Its set-up is wrong, not the request.",
-}
-
-// problemOf returns the answer that an error stands for: itself if it is a [*httpidem.Problem], otherwise that of the
-// code. A status that can't be an answer's is not taken.
-func problemOf(err error, code string) *httpidem.Problem {
-	otherwise := httpidem.NewProblem(code)
-	p, ok := errors.AsType[*httpidem.Problem](err)
-	if !ok {
-		return otherwise
-	}
-	other := *p // a copy, because it may be shared and is about to be changed
-	if p.Status < 200 || p.Status > 999 {
-		other.Status = otherwise.Status
-	}
-	return &other
+	Status: fasthttp.StatusBadRequest, Code: httpidem.CodeRequestInvalid, Title: "Request invalid", Detail: httpwire.ReadTooEarly,
 }
 
 // escapedPath returns the path of a request as net/http has it: as it was sent, except for bytes that should not have been

@@ -69,7 +69,7 @@ func (x *run) end() {
 
 // settle does with the answer what is to be done with it.
 func (x *run) settle() error {
-	if x.isEndless() {
+	if !x.hijacked && x.isEndless() {
 		x.stream()
 		return nil
 	}
@@ -125,7 +125,7 @@ func (x *run) fail(ctx *fasthttp.RequestCtx, err error) {
 	x.resp.Reset()
 	x.entry.restore(&x.resp.Header)
 	p := httpidem.NewProblem(httpidem.CodeStoreUnavailable)
-	p.Detail = "The request was run, but its response could not be recorded."
+	p.Detail = httpwire.NotRecorded
 	x.refuse(ctx, p)
 }
 

@@ -303,6 +303,18 @@ func TestHijackedConnectionIsTheHandlers(t *testing.T) {
 	require.EqualValues(t, 1, runs.Load())
 }
 
+// Also when the response that the server sends first is a stream.
+func TestHijackedConnectionAfterAStream(t *testing.T) {
+	var runs atomic.Int32
+	server := startServer(t, guard(t, fasthttpidem.Config{})(counted(&runs, func(ctx *fasthttp.RequestCtx) {
+		ctx.SetBodyStreamWriter(func(w *bufio.Writer) { _, _ = w.WriteString("first") })
+		ctx.Hijack(func(c net.Conn) { _ = c.Close() })
+	})))
+	require.Equal(t, "first", post(t, server, "k", "").body)
+	require.EqualValues(t, 101, requireProblem(t, post(t, server, "k", ""), 410, httpidem.CodeResponseNotRetained)["original_status"])
+	require.EqualValues(t, 1, runs.Load())
+}
+
 func TestOperationContext(t *testing.T) {
 	type key struct{}
 	bubble(t, func(t *testing.T) {

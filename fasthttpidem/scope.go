@@ -1,9 +1,6 @@
 package fasthttpidem
 
 import (
-	"crypto/sha256"
-	"encoding/base64"
-
 	"github.com/valyala/fasthttp"
 
 	"github.com/seed-5bb5eb37/idem"
@@ -26,10 +23,7 @@ func ScopeHeader(name string) func(*fasthttp.RequestCtx) (string, error) {
 			p.Detail = "The request needs one header field " + name + "."
 			return "", p
 		}
-		sum := sha256.Sum256([]byte(lines[0]))
-		var text [43]byte // 32 bytes in base64
-		base64.RawURLEncoding.Encode(text[:], sum[:])
-		return string(text[:]), nil
+		return httpwire.ScopeOf(lines[0]), nil
 	}
 }
 

@@ -73,8 +73,8 @@ func (s *stream) Read(p []byte) (n int, err error) {
 		return 0, s.ended
 	}
 	s.ended = errPanicked
-	defer func() { // also if it panics, about which the server knows what to do
-		if s.ended != nil && s.err == nil {
+	defer func() {
+		if errors.Is(s.ended, errPanicked) { // about which the server knows what to do
 			s.finish(s.truncated)
 		}
 	}()

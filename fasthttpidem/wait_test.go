@@ -2,6 +2,7 @@ package fasthttpidem_test
 
 import (
 	"bufio"
+	"context"
 	"io"
 	"log"
 	"net/http"
@@ -94,6 +95,27 @@ func TestWait(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Who has been given up, by a timeout around the middleware for instance, must not get the claim any more.
+func TestEndOfTheContextEndsTheWait(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var runs atomic.Int32
+		conf := fasthttpidem.Config{Wait: time.Minute, Context: func(*fasthttp.RequestCtx) context.Context {
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			t.Cleanup(cancel)
+			return ctx
+		}}
+		_, send := serve(t, guardWith(t, newFaultyStore(t, idem.Config{}), conf)(slow(&runs, 5*time.Second, 503)))
+		done := make(chan answer)
+		go func() { done <- send("k", "") }()
+		synctest.Wait()
+		start := time.Now()
+		requireProblem(t, send("k", ""), 409, httpidem.CodeInProgress)
+		require.Equal(t, 2*time.Second, time.Since(start))
+		require.Equal(t, 503, (<-done).status)
+		require.EqualValues(t, 1, runs.Load())
+	})
 }
 
 func TestOtherPayloadDoesNotWait(t *testing.T) {

@@ -52,7 +52,7 @@ func (g *guard) answer(next http.Handler, w http.ResponseWriter, r *http.Request
 		return
 	}
 	var err error
-	in.outcome, err = g.asker.Begin(r.Context(), r.Context(), in.request)
+	in.outcome, err = g.asker.Begin(r.Context(), nil, in.request)
 	switch out := &in.outcome; {
 	case err != nil:
 		g.withoutStore(next, w, r, in, err)
@@ -72,7 +72,7 @@ func (g *guard) withoutStore(next http.Handler, w http.ResponseWriter, r *http.R
 		g.conf.Logger.ErrorContext(r.Context(), "the store takes no key or scope of this length", "error", err,
 			"key_bytes", len(in.request.Key), "scope_bytes", len(in.request.Scope))
 		p := NewProblem(CodeKeyInvalid)
-		p.Detail = "The server's store does not take a key of this length, or the scope that the server puts it in."
+		p.Detail = httpwire.KeyTooLong
 		g.refuse(w, r, p)
 		return
 	}

@@ -128,9 +128,9 @@ func ProblemFor(out *idem.Outcome) *Problem {
 	return NewProblem(CodeOutcomeUnknown)
 }
 
-// problemOf returns the answer that an error stands for: itself if it is a [*Problem], otherwise that of the code. A
-// status that can't be an answer's is not taken.
-func problemOf(err error, code string) *Problem {
+// ProblemOf returns the answer that an error of a function of the user's stands for: a copy of it if it is a [*Problem],
+// otherwise that of the code. A status that can't be an answer's is not taken.
+func ProblemOf(err error, code string) *Problem {
 	otherwise := NewProblem(code)
 	p, ok := errors.AsType[*Problem](err)
 	if !ok {

@@ -45,7 +45,7 @@ func (g *guard) read(in *intake, r *http.Request) *Problem {
 	}
 	scope, err := g.conf.Scope(r)
 	if err != nil {
-		return problemOf(err, CodeScopeUnknown)
+		return ProblemOf(err, CodeScopeUnknown)
 	}
 	in.request = idem.Request{Scope: scope, Key: key}
 
@@ -66,7 +66,7 @@ func (g *guard) read(in *intake, r *http.Request) *Problem {
 	if g.conf.Fingerprint == nil {
 		in.request.Fingerprint = httpwire.SealFingerprint(buf, start)
 	} else if in.request.Fingerprint, err = g.conf.Fingerprint(r, in.body); err != nil {
-		return problemOf(err, CodeRequestInvalid)
+		return ProblemOf(err, CodeRequestInvalid)
 	}
 	return nil
 }
@@ -124,7 +124,7 @@ func isConsumed(r *http.Request, n int, err error) bool {
 func (g *guard) tooLate(r *http.Request) *Problem {
 	g.conf.Logger.ErrorContext(r.Context(), "request refused: its body was read before the middleware could", "path", r.URL.Path)
 	p := NewProblem(CodeRequestInvalid)
-	p.Detail = "The server has read the body too early to tell this request from another. Its set-up is wrong, not the request."
+	p.Detail = httpwire.ReadTooEarly
 	return p
 }
 

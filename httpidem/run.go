@@ -104,7 +104,7 @@ func (x *run) fail(r *http.Request, err error) {
 	default:
 		restore(x.rec.w.Header(), x.rec.entry)
 		p := NewProblem(CodeStoreUnavailable)
-		p.Detail = "The request was run, but its response could not be recorded."
+		p.Detail = httpwire.NotRecorded
 		x.refuse(x.rec.w, r, p)
 	}
 }

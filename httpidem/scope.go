@@ -1,9 +1,9 @@
 package httpidem
 
 import (
-	"crypto/sha256"
-	"encoding/base64"
 	"net/http"
+
+	"github.com/seed-5bb5eb37/idem/internal/httpwire"
 )
 
 // ScopeHeader returns a function for Config.Scope that lets a key belong to the value of a header field:
@@ -23,10 +23,7 @@ func ScopeHeader(name string) func(*http.Request) (string, error) {
 				Detail: "The request needs one header field " + name + ".",
 			}
 		}
-		sum := sha256.Sum256([]byte(lines[0]))
-		var text [43]byte // 32 bytes in base64
-		base64.RawURLEncoding.Encode(text[:], sum[:])
-		return string(text[:]), nil
+		return httpwire.ScopeOf(lines[0]), nil
 	}
 }
 

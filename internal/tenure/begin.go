@@ -25,16 +25,25 @@ func NewAsker(store idem.Store, wait, timeout time.Duration) Asker {
 	return Asker{Store: store, wait: wait, timeout: timeout}
 }
 
-// Begin asks for the claim, and waits for the owner as long as may be, or until leave ends. The first attempt does not
-// wait, because most requests need neither a place in a queue nor a timer. When nobody is there any more to read the
-// outcome it is that of the first attempt.
-func (a *Asker) Begin(ctx, leave context.Context, req idem.Request) (idem.Outcome, error) {
+// Begin asks for the claim, and waits for the owner as long as may be: until ctx ends or, if that says more, done is closed. The
+// first attempt does not wait, because most requests need neither a place in a queue nor a timer. When nobody is there
+// any more to read the outcome it is that of the first attempt.
+func (a *Asker) Begin(ctx context.Context, done <-chan struct{}, req idem.Request) (idem.Outcome, error) {
 	out, err := a.ask(ctx, req)
 	if err != nil || out.State != idem.InProgress || a.wait == 0 {
 		return out, err
 	}
-	waiting, cancel := context.WithTimeout(leave, a.wait)
+	waiting, cancel := context.WithTimeout(ctx, a.wait)
 	defer cancel()
+	if done != nil {
+		go func() {
+			select {
+			case <-done:
+				cancel()
+			case <-waiting.Done():
+			}
+		}()
+	}
 	// The store gives the place back when the client leaves, and passes a claim on that comes too late
 	// (TestWaiterWhoseClientLeavesGivesItsPlaceBack).
 	patient := req
