@@ -23,6 +23,7 @@ import (
 	"github.com/seed-5bb5eb37/idem"
 	"github.com/seed-5bb5eb37/idem/fasthttpidem"
 	"github.com/seed-5bb5eb37/idem/httpidem"
+	"github.com/seed-5bb5eb37/idem/internal/httpcases"
 )
 
 // call sends a request with the key through h, in process. Fields are name, value pairs.
@@ -62,38 +63,24 @@ func eventually(t *testing.T, ok func() bool, what string) {
 }
 
 func TestPolicies(t *testing.T) {
-	const stored, released, held = "stored", "released", "held"
-	for name, test := range map[string]struct {
-		policy func(int) httpidem.Action
-		want   map[int]string
-	}{
-		"default": {nil, map[int]string{
-			200: stored, 201: stored, 204: stored, 302: stored, 400: stored, 402: stored, 404: stored, 409: stored, 410: stored,
-			422: stored, 499: stored, 401: released, 403: released, 408: released, 425: released, 429: released,
-			500: released, 501: released, 502: released, 503: released, 504: released, 599: released,
-		}},
-		"StoreAll": {httpidem.StoreAll, map[int]string{201: stored, 401: stored, 429: stored, 500: stored, 503: stored}},
-		"HoldAmbiguous": {httpidem.HoldAmbiguous, map[int]string{
-			201: stored, 401: released, 429: released, 500: held, 501: released, 502: held, 503: released, 504: held,
-		}},
-	} {
-		for code, want := range test.want {
+	for name, test := range httpcases.Policies {
+		for code, want := range test.Want {
 			t.Run(name+" "+http.StatusText(code), func(t *testing.T) {
 				var runs atomic.Int32
-				h := guard(t, fasthttpidem.Config{Policy: test.policy})(counted(&runs, status(code, "")))
+				h := guard(t, fasthttpidem.Config{Policy: test.Policy})(counted(&runs, status(code, "")))
 				require.Equal(t, code, call(t, h, "k", "").status)
 				again := call(t, h, "k", "")
 				switch want {
-				case stored:
+				case httpcases.Stored:
 					requireReplayed(t, again, code, "")
-				case released:
+				case httpcases.Released:
 					require.Equal(t, code, again.status)
 					require.Empty(t, again.get("Idempotency-Replayed"))
-				case held:
+				case httpcases.Held:
 					requireProblem(t, again, 409, httpidem.CodeOutcomeUnknown)
 					require.Empty(t, again.get("Retry-After"))
 				}
-				require.EqualValues(t, map[string]int{stored: 1, released: 2, held: 1}[want], runs.Load())
+				require.EqualValues(t, map[string]int{httpcases.Stored: 1, httpcases.Released: 2, httpcases.Held: 1}[want], runs.Load())
 			})
 		}
 	}

@@ -48,38 +48,24 @@ func TestResponseIsRecordedBeforeItIsSent(t *testing.T) {
 }
 
 func TestPolicies(t *testing.T) {
-	const stored, released, held = "stored", "released", "held"
-	for name, test := range map[string]struct {
-		policy func(int) httpidem.Action
-		want   map[int]string
-	}{
-		"default": {nil, map[int]string{
-			200: stored, 201: stored, 204: stored, 302: stored, 400: stored, 402: stored, 404: stored, 409: stored, 410: stored,
-			422: stored, 499: stored, 401: released, 403: released, 408: released, 425: released, 429: released,
-			500: released, 501: released, 502: released, 503: released, 504: released, 599: released,
-		}},
-		"StoreAll": {httpidem.StoreAll, map[int]string{201: stored, 401: stored, 429: stored, 500: stored, 503: stored}},
-		"HoldAmbiguous": {httpidem.HoldAmbiguous, map[int]string{
-			201: stored, 401: released, 429: released, 500: held, 501: released, 502: held, 503: released, 504: held,
-		}},
-	} {
-		for code, want := range test.want {
+	for name, test := range httpcases.Policies {
+		for code, want := range test.Want {
 			t.Run(name+" "+http.StatusText(code), func(t *testing.T) {
 				runs := 0
-				h := guard(t, httpidem.Config{Policy: test.policy})(counted(&runs, status(code, "")))
+				h := guard(t, httpidem.Config{Policy: test.Policy})(counted(&runs, status(code, "")))
 				require.Equal(t, code, post(t, h, "k", "").Code)
 				again := post(t, h, "k", "")
 				switch want {
-				case stored:
+				case httpcases.Stored:
 					requireReplayed(t, again, code, "")
-				case released:
+				case httpcases.Released:
 					require.Equal(t, code, again.Code)
 					require.Empty(t, again.Header().Get("Idempotency-Replayed"))
-				case held:
+				case httpcases.Held:
 					requireProblem(t, again, 409, httpidem.CodeOutcomeUnknown)
 					require.Empty(t, again.Header().Get("Retry-After"))
 				}
-				require.Equal(t, map[string]int{stored: 1, released: 2, held: 1}[want], runs)
+				require.Equal(t, map[string]int{httpcases.Stored: 1, httpcases.Released: 2, httpcases.Held: 1}[want], runs)
 			})
 		}
 	}
