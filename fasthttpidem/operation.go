@@ -8,13 +8,13 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/seed-5bb5eb37/idem"
+	"github.com/seed-5bb5eb37/idem/internal/tenure"
 )
 
 // An Operation is a request that runs under a claim, for its handler. Its methods may be called by any
 // goroutine until the handler has returned, and the function that streams its response.
 type Operation struct {
-	ctx     context.Context //nolint:containedctx // the handler's, which fasthttp has no place for
-	claim   idem.Claim
+	tenure  *tenure.Tenure
 	ttl     atomic.Int64
 	noStore atomic.Bool
 	held    atomic.Bool
@@ -33,12 +33,12 @@ func FromContext(ctx *fasthttp.RequestCtx) (op *Operation, ok bool) {
 
 // Context returns a context for what the operation calls. It has the values of Config.Context, and ends after
 // Config.MaxRun, and with the cause [idem.ErrClaimLost] when the claim is lost.
-func (o *Operation) Context() context.Context { return o.ctx }
+func (o *Operation) Context() context.Context { return o.tenure.Context() }
 
 // Claim returns the claim. Its Token grows with every claim that the store grants: a downstream system
 // that refuses one below the highest it has seen shuts out a handler that lost its claim. A handler may
 // complete the claim itself, see [NewResponse].
-func (o *Operation) Claim() idem.Claim { return o.claim }
+func (o *Operation) Claim() idem.Claim { return o.tenure.Claim() }
 
 // SetTTL sets how long the response is replayed. Zero, which it is without a call, and below mean the
 // store's default.

@@ -36,7 +36,7 @@ type run struct {
 // stream, with which the run goes on.
 func (g *guard) run(next fasthttp.RequestHandler, ctx *fasthttp.RequestCtx, in *intake) (streams bool) {
 	x := &run{guard: g, scratch: in.scratch, resp: &ctx.Response}
-	x.op.claim, x.op.ctx = in.outcome.Claim, x.tenure.Context()
+	x.op.tenure = &x.tenure
 	x.entry = headerOf(&x.resp.Header, x.space[:])
 	x.tenure.Start(tenure.Terms{
 		Store: g.asker.Store, Claim: in.outcome.Claim, Lease: in.outcome.Remaining,

@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"github.com/seed-5bb5eb37/idem"
+	"github.com/seed-5bb5eb37/idem/internal/tenure"
 )
 
 // An Operation is a request that runs under a claim, for its handler. Its methods may be called by any
 // goroutine until the handler has returned.
 type Operation struct {
-	claim   idem.Claim
+	tenure  *tenure.Tenure
 	ttl     atomic.Int64
 	noStore atomic.Bool
 	held    atomic.Bool
@@ -30,7 +31,7 @@ type operationKey struct{}
 // Claim returns the claim. Its Token grows with every claim that the store grants: a downstream system
 // that refuses one below the highest it has seen shuts out a handler that lost its claim. A handler may
 // complete the claim itself, see [NewResponse].
-func (o *Operation) Claim() idem.Claim { return o.claim }
+func (o *Operation) Claim() idem.Claim { return o.tenure.Claim() }
 
 // SetTTL sets how long the response is replayed. Zero, which it is without a call, and below mean the
 // store's default.

@@ -28,7 +28,7 @@ type run struct {
 // recorded or not by what it is, which is known when it is there, and not by an error.
 func (g *guard) run(next http.Handler, w http.ResponseWriter, r *http.Request, in *intake) {
 	x := &run{guard: g}
-	x.op.claim = in.outcome.Claim
+	x.op.tenure = &x.tenure
 	x.body.data = in.body
 	x.rec.init(w, r, &g.conf, in.request.Buf)
 	x.values = detached{request: r.Context(), op: &x.op}
