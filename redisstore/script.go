@@ -22,6 +22,8 @@ var (
 	clockLua string
 	//go:embed lua/owner.lua
 	ownerLua string
+	//go:embed lua/quick.lua
+	quickLua string
 	//go:embed lua/begin.lua
 	beginLua string
 	//go:embed lua/complete.lua
@@ -63,7 +65,7 @@ func asking(name string, parts ...string) *action {
 
 // settling is an action of who has a key, or acts for who has.
 func settling(name string, parts ...string) *action {
-	text := compact(recordLua + clockLua + strings.Join(parts, ""))
+	text := compact(recordLua + strings.Join(parts, ""))
 	return &action{name: name, plain: newScript(text), full: newScript(allowOOM + text)}
 }
 
@@ -81,12 +83,12 @@ func compact(text string) string {
 
 var (
 	begin    = asking("begin", beginLua) // it needs no clock to replay
-	lookup   = asking("lookup", clockLua, lookupLua)
-	complete = settling("complete", completeLua)
-	abandon  = settling("abandon", ownerLua, abandonLua)
-	extend   = settling("extend", ownerLua, extendLua)
-	forget   = settling("forget", ownerLua, forgetLua)
-	resolve  = settling("resolve", ownerLua, resolveLua)
+	lookup   = asking("lookup", clockLua, ownerLua, lookupLua)
+	complete = settling("complete", quickLua, clockLua, ownerLua, completeLua)
+	abandon  = settling("abandon", clockLua, ownerLua, abandonLua)
+	extend   = settling("extend", clockLua, ownerLua, extendLua)
+	forget   = settling("forget", clockLua, ownerLua, forgetLua)
+	resolve  = settling("resolve", clockLua, ownerLua, resolveLua)
 )
 
 // run has r run the script of an action. The one for servers that are full is not run but on them: it costs more, and

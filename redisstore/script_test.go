@@ -120,7 +120,7 @@ func TestNoTimeOfDayIsSent(t *testing.T) {
 		_, err := s.Forget(t.Context(), "s", "k")
 		require.NoError(t, err)
 		for _, args := range tap.take() {
-			args[4] = strings.Replace(args[4].(string), granted(claim), "token", 1)
+			args[4] = strings.ReplaceAll(args[4].(string), granted(claim), "token")
 			packed := args[4].(string)
 			if strings.HasSuffix(packed, string(claim.Fingerprint[:])) || len(packed) == 40 {
 				args[4] = packed[:32] + packed[40:] // but for the nonce of begin or forget
@@ -130,6 +130,18 @@ func TestNoTimeOfDayIsSent(t *testing.T) {
 	}
 	require.Len(t, runs[1], 4)
 	require.Equal(t, runs[1], runs[2])
+}
+
+// Who asks again is compared with who asked first, not with what the owner makes of it.
+func TestFingerprintIsTheRequests(t *testing.T) {
+	s := open(t, connect(t), redisstore.Config{})
+	req := request("k")
+	claim := fresh(t, s, req)
+	claim.Fingerprint[0]++
+	require.NoError(t, s.Extend(t.Context(), claim, long))
+	expect(t, s, idem.InProgress, req)
+	require.NoError(t, s.Complete(t.Context(), claim, text("done")))
+	expect(t, s, idem.Replay, req)
 }
 
 // granted is a claim's token as servers know it.

@@ -150,7 +150,7 @@ func (s *Store) Complete(ctx context.Context, c idem.Claim, resp idem.Response) 
 		return err
 	}
 	ttl := s.ttlOf(resp.TTL)
-	text, err := s.settle(ctx, complete, key, ttl.owner(c.Fingerprint, token, ttl.done), packResponse(&resp))
+	text, err := s.settle(ctx, complete, key, ttl.complete(c.Fingerprint, token), packResponse(&resp))
 	if err != nil {
 		return err
 	}
@@ -188,7 +188,7 @@ func (s *Store) Extend(ctx context.Context, c idem.Claim, lease time.Duration) e
 		return fmt.Errorf("redisstore: lease is %v, want zero or more", lease)
 	}
 	moved := s.leaseOf(lease)
-	text, err := s.settle(ctx, extend, key, moved.owner(c.Fingerprint, token))
+	text, err := s.settle(ctx, extend, key, moved.extend(c.Fingerprint, token))
 	if err != nil {
 		return err
 	}

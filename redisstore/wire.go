@@ -23,11 +23,12 @@ const (
 	// grow, even if the server's clock is set back or another server takes over whose clock is behind.
 	minStay = time.Minute
 
-	// recordSize is the size of a record before what varies; lua/record.lua has its layout.
-	recordSize    = 57
+	// Where things are in a record; lua/record.lua has its layout.
 	atFingerprint = 9
 	atToken       = 25
-	atSince       = 41
+	atSince       = 41 // of a claim
+	claimSize     = 57 // without channels
+	atStamp       = 49 // of a response
 )
 
 // spanSize is the size of a packed span: two numbers of 8 bytes, and 13 digits at most before zeros.
@@ -69,11 +70,20 @@ func (s *span) begin(nonce uint64, fingerprint idem.Fingerprint) string {
 	return string(append(b, fingerprint[:]...))
 }
 
-func (s *span) owner(fingerprint idem.Fingerprint, token uint64, state ...byte) string {
-	b := append(make([]byte, 0, spanSize+16+8+1), s.packed...)
+func (s *span) extend(fingerprint idem.Fingerprint, token uint64) string {
+	b := append(make([]byte, 0, spanSize+16+8), s.packed...)
+	b = append(b, fingerprint[:]...)
+	return string(binary.BigEndian.AppendUint64(b, token))
+}
+
+// complete is what the record of a response begins with, if all is as its owner takes it to be.
+func (s *span) complete(fingerprint idem.Fingerprint, token uint64) string {
+	b := append(make([]byte, 0, spanSize+atStamp), s.packed...)
+	b = append(b, s.done, 0, 0, 0, 0, 0, 0, 0, 0)
 	b = append(b, fingerprint[:]...)
 	b = binary.BigEndian.AppendUint64(b, token)
-	return string(append(b, state...))
+	b = binary.BigEndian.AppendUint64(b, token)
+	return string(append(b, s.packed[:8]...))
 }
 
 func (s *span) abandon(kind byte, tokenOrNonce uint64) string {
@@ -87,7 +97,7 @@ func (s *span) operator(nonce uint64, state ...byte) string {
 	return string(binary.BigEndian.AppendUint64(append(b, state...), nonce))
 }
 
-// A response is kept as status (4 bytes), flags (1), length of the header (4), header, body. Servers don't look
+// A response is kept as flags (1 byte, no digit), status (4), length of the header (4), header, body. Servers don't look
 // into it.
 const (
 	responseHead = 9
@@ -98,13 +108,13 @@ const (
 
 func packResponse(r *idem.Response) string {
 	var head [responseHead]byte
-	binary.BigEndian.PutUint32(head[:], uint32(int32(r.Status)))
 	if r.Failed {
-		head[4] |= flagFailed
+		head[0] |= flagFailed
 	}
 	if r.Truncated {
-		head[4] |= flagTruncated
+		head[0] |= flagTruncated
 	}
+	binary.BigEndian.PutUint32(head[1:], uint32(int32(r.Status)))
 	binary.BigEndian.PutUint32(head[5:], uint32(len(r.Header)))
 	// A builder, since its string is not copied once more.
 	var b strings.Builder
@@ -115,8 +125,12 @@ func packResponse(r *idem.Response) string {
 	return b.String()
 }
 
-// unpackResponse appends header and body to buf[:0] and has r share them.
-func unpackResponse(text string, buf []byte, r *idem.Response) error {
+// unpackResponse appends header and body of a record to buf[:0] and has r share them.
+func unpackResponse(m string, buf []byte, r *idem.Response) error {
+	text, err := unpackStamp(m, r)
+	if err != nil {
+		return err
+	}
 	if len(text) < responseHead {
 		return fmt.Errorf("%w: response of %d bytes", errReply, len(text))
 	}
@@ -124,25 +138,51 @@ func unpackResponse(text string, buf []byte, r *idem.Response) error {
 	if header > len(text)-responseHead {
 		return fmt.Errorf("%w: response of %d bytes with a header of %d", errReply, len(text), header)
 	}
-	r.Status = int(int32(uint32At(text, 0)))
-	r.Failed = text[4]&flagFailed != 0
-	r.Truncated = text[4]&flagTruncated != 0
+	r.Failed = text[0]&flagFailed != 0
+	r.Truncated = text[0]&flagTruncated != 0
+	r.Status = int(int32(uint32At(text, 1)))
 	buf = append(buf[:0], text[responseHead:]...)
 	// The header must not grow into the body.
 	r.Header, r.Body = buf[:header:header], buf[header:]
 	return nil
 }
 
+// unpackStamp takes from a record when its response was recorded, and returns what comes after it.
+func unpackStamp(m string, r *idem.Response) (rest string, err error) {
+	if len(m) < atStamp {
+		return "", fmt.Errorf("%w: record of %d bytes", errReply, len(m))
+	}
+	seconds, rest, err := digits(m[atStamp:])
+	if err != nil || rest == "" || rest[0] != '.' {
+		return "", fmt.Errorf("%w: no time in %.20q", errReply, m[atStamp:])
+	}
+	micros, rest, err := digits(rest[1:])
+	if err != nil {
+		return "", fmt.Errorf("%w: no time in %.20q", errReply, m[atStamp:])
+	}
+	r.StoredAt = time.Unix(seconds, micros*1000)
+	return rest, nil
+}
+
+// digits returns the number that text begins with, and what comes after it.
+func digits(text string) (n int64, rest string, err error) {
+	end := 0
+	for end < len(text) && '0' <= text[end] && text[end] <= '9' {
+		end++
+	}
+	n, err = strconv.ParseInt(text[:end], 10, 64)
+	return n, text[end:], err
+}
+
 // outcome turns a reply of begin into what [Store.Begin] returns.
 func outcome(text string, req *idem.Request, key string, lease time.Duration) (out idem.Outcome, err error) {
 	switch verdict := text[0]; {
-	case verdict == 'c' && len(text) == recordSize:
+	case verdict == 'c' && len(text) == claimSize:
 		out.State, out.Remaining = idem.Fresh, lease
 		out.Claim = idem.Claim{Scope: req.Scope, Key: req.Key, Fingerprint: req.Fingerprint, Token: token(uint64At(text, atToken), key)}
-	case (verdict == 'd' || verdict == 'e') && len(text) >= recordSize:
+	case verdict == 'd' || verdict == 'e':
 		out.State = idem.Replay
-		out.Response.StoredAt = timeAt(text, atSince)
-		err = unpackResponse(text[recordSize:], req.Buf, &out.Response)
+		err = unpackResponse(text, req.Buf, &out.Response)
 	case verdict == 'P' && len(text) == 1+8:
 		out.State, out.Remaining = idem.InProgress, microsAt(text, 1)
 	case text == "M":
@@ -158,23 +198,23 @@ func outcome(text string, req *idem.Request, key string, lease time.Duration) (o
 // record turns a reply of lookup other than "there is none" into what [Store.Lookup] returns.
 func record(text, key string, rec *idem.Record) error {
 	const head = 1 + 8
-	if len(text) < head+recordSize {
+	if len(text) < head+claimSize {
 		return fmt.Errorf("%w: %.20q", errReply, text)
 	}
 	m := text[head:]
 	copy(rec.Fingerprint[:], m[atFingerprint:])
 	rec.Token = token(uint64At(m, atToken), key)
-	rec.Since = timeAt(m, atSince)
 	rec.Remaining = microsAt(text, 1)
 	switch text[0] {
 	case 'P':
-		rec.State = idem.InProgress
+		rec.State, rec.Since = idem.InProgress, timeAt(m, atSince)
 	case 'U':
-		rec.State = idem.Unknown
+		rec.State, rec.Since = idem.Unknown, timeAt(m, atSince)
 	case 'R':
 		rec.State = idem.Replay
-		rec.Response.StoredAt = rec.Since
-		return unpackResponse(m[recordSize:], nil, &rec.Response)
+		err := unpackResponse(m, nil, &rec.Response)
+		rec.Since = rec.Response.StoredAt
+		return err
 	default:
 		return fmt.Errorf("%w: %.20q", errReply, text)
 	}

@@ -30,6 +30,9 @@ if m then
 	local till = struct.unpack('>I8', m, 50)
 	if state == 'c' then
 		waiting = string.sub(m, 58)
+	elseif state == 'e' then
+		local seconds, micros = string.match(m, '^(%d+)%.(%d+)', 50)
+		till = seconds * 1000000 + micros + struct.unpack('>I8', m, 42)
 	end
 	if state == 'c' and string.sub(m, 2, 9) == string.sub(ARGV[1], 33, 40) then
 		-- The reply to an earlier try was lost. The record is written again, so that a WAIT that follows

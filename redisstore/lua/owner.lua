@@ -2,10 +2,19 @@
 -- NOBODY is the nonce of what no call that comes twice may take for its own doing.
 local NOBODY = '\0\0\0\0\0\0\0\0'
 
+-- ends returns until when a claim or a response counts; nil if that cannot be told.
+local function ends(m)
+	if string.sub(m, 1, 1) == 'c' then
+		return (struct.unpack('>I8', m, 50))
+	end
+	local seconds, micros = string.match(m, '^(%d+)%.(%d+)', 50)
+	return seconds and seconds * 1000000 + micros + struct.unpack('>I8', m, 42)
+end
+
 -- held tells whether the key is taken: by a response, or by a claim whose lease runs or that leaves it unknown.
 local function held(m)
-	local state, till = string.sub(m, 1, 1), struct.unpack('>I8', m, 50)
-	return state == 'd' or state == 'e' and now < till or state == 'c' and now < till + unknown
+	local state = string.sub(m, 1, 1)
+	return state == 'd' or state == 'e' and now < ends(m) or state == 'c' and now < ends(m) + unknown
 end
 
 -- highest returns the highest token granted, of a record and another token.

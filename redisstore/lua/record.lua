@@ -6,9 +6,18 @@
 --   10-25  fingerprint
 --   26-33  token
 --   34-41  the highest token that was ever granted
---   42-49  since when the state lasts
---   50-57  end of the lease or of the response's life
---   58-    done: the response; claimed: channels of the instances with callers that wait, each followed by a space
+--
+-- Claimed:
+--
+--   42-49  since when
+--   50-57  end of the lease
+--   58-    channels of the instances with callers that wait, each followed by a space
+--
+-- Done:
+--
+--   42-49  for how many µs the response is kept
+--   50-    since when, as TIME has it, since making numbers of that takes long: seconds, '.', µs, both in digits; and
+--          the response, which begins with what is no digit
 --
 -- Times and tokens are µs by this server's clock, as '>I8' of struct; they are below 2^53, so Lua's numbers are
 -- exact. ARGV[1] is packed, as arguments cost more than bytes do. It begins with 32 bytes, '>I8I8s':

@@ -12,6 +12,6 @@ if not m or string.sub(m, 1, 1) ~= 'c' or not held(m) then
 	return 'N'
 end
 local token = math.max(now, struct.unpack('>I8', m, 34) + 1)
-put(head .. string.sub(m, 10, 25) .. struct.pack('>I8I8I8I8', token, token, now, now + long) .. ARGV[2])
+put(head .. string.sub(m, 10, 25) .. struct.pack('>I8I8I8', token, token, long) .. stamp .. ARGV[2])
 wake(waiting(m))
 return 'K'
