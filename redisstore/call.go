@@ -13,26 +13,25 @@ import (
 	"github.com/seed-5bb5eb37/idem/internal/heed"
 )
 
-// settleTimeout bounds a call that settles a claim. Nothing else ends such a call, since it is detached from
-// the caller's context.
+// settleTimeout bounds a call that settles a claim, which the end of the caller's context does not.
 const settleTimeout = 5 * time.Second
 
 // settle runs an action of an owner, who may have left already.
 func (s *Store) settle(ctx context.Context, a *action, key string, args ...string) (string, error) {
-	return s.call(bounded{ctx, time.Now().Add(s.bound)}, a, key, args...)
+	now := time.Now()
+	if deadline, ok := ctx.Deadline(); ok && deadline.Before(now.Add(s.bound)) && ctx.Err() == nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(context.WithoutCancel(ctx), deadline)
+		defer cancel()
+	} else {
+		ctx = s.bounds.of(ctx, now, s.bound)
+	}
+	text, err := s.call(ctx, a, key, args...)
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("redisstore: %s: %w", a.name, err)
+	}
+	return text, err
 }
-
-// bounded is a context with the values of another one and a deadline of its own, at which it is not done: clients give
-// the deadline to the connection, and the timer that it would take besides costs as much as a tenth of a call.
-type bounded struct {
-	context.Context //nolint:containedctx // that is what it is for
-
-	end time.Time
-}
-
-func (b bounded) Deadline() (time.Time, bool) { return b.end, true }
-func (b bounded) Done() <-chan struct{}       { return nil }
-func (b bounded) Err() error                  { return nil }
 
 // call has the server run an action, and with MinReplicas its replicas hear of it.
 func (s *Store) call(ctx context.Context, a *action, key string, args ...string) (text string, err error) {
@@ -71,11 +70,11 @@ func isBroken(err error) bool {
 }
 
 // ended reports whether a call failed because ctx ended. A connection that was given the deadline of ctx may notice a
-// moment before ctx does that it has passed. A bounded one never ends.
+// moment before ctx does that it has passed.
 func ended(ctx context.Context, err error) bool {
 	if end, ok := ctx.Deadline(); ok && errors.Is(err, os.ErrDeadlineExceeded) && time.Until(end) < time.Millisecond {
-		if done := ctx.Done(); done != nil {
-			<-done
+		if _, lags := ctx.(bounded); !lags {
+			<-ctx.Done()
 		}
 	}
 	return ctx.Err() != nil

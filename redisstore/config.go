@@ -86,7 +86,7 @@ func (c *Config) validateDurations() error {
 			*f.value = f.zero
 		}
 		if *f.value < 0 {
-			return fmt.Errorf("redisstore: Config.%s is %v, want more than zero", f.name, *f.value)
+			return fmt.Errorf("redisstore: Config.%s is %v, want zero, for the default, or more", f.name, *f.value)
 		}
 	}
 	return nil

@@ -12,19 +12,19 @@ import (
 
 func TestConfigThatIsOutOfRange(t *testing.T) {
 	for want, cfg := range map[string]redisstore.Config{
-		`Config.Prefix is "{x}"`:                     {Prefix: "{x}"},
-		`Config.Prefix is "a b"`:                     {Prefix: "a b"},
-		`want at most 128 bytes without braces`:      {Prefix: strings.Repeat("x", 129)},
-		`Config.TTL is -1ns, want more than zero`:    {TTL: -1},
-		`Config.Lease is -1ns, want more than zero`:  {Lease: -1},
-		`Config.ReplicaTimeout is -1ns`:              {ReplicaTimeout: -1},
-		`Config.OnLeaseExpiry is 2, want`:            {OnLeaseExpiry: 2},
-		`Config.MaxKeyBytes is -1, want 1 to 65535`:  {MaxKeyBytes: -1},
-		`Config.MaxKeyBytes is 65536`:                {MaxKeyBytes: 65536},
-		`Config.MaxResponseBytes is 268435457, want`: {MaxResponseBytes: 256<<20 + 1},
-		`Config.MaxWaiters is -1`:                    {MaxWaiters: -1},
-		`Config.MaxWaitersPerKey is -1`:              {MaxWaitersPerKey: -1},
-		`Config.MinReplicas is 101, want 0 to 100`:   {MinReplicas: 101},
+		`Config.Prefix is "{x}"`:                                    {Prefix: "{x}"},
+		`Config.Prefix is "a b"`:                                    {Prefix: "a b"},
+		`want at most 128 bytes without braces`:                     {Prefix: strings.Repeat("x", 129)},
+		`Config.TTL is -1ns, want zero, for the default, or more`:   {TTL: -1},
+		`Config.Lease is -1ns, want zero, for the default, or more`: {Lease: -1},
+		`Config.ReplicaTimeout is -1ns`:                             {ReplicaTimeout: -1},
+		`Config.OnLeaseExpiry is 2, want`:                           {OnLeaseExpiry: 2},
+		`Config.MaxKeyBytes is -1, want 1 to 65535`:                 {MaxKeyBytes: -1},
+		`Config.MaxKeyBytes is 65536`:                               {MaxKeyBytes: 65536},
+		`Config.MaxResponseBytes is 268435457, want`:                {MaxResponseBytes: 256<<20 + 1},
+		`Config.MaxWaiters is -1`:                                   {MaxWaiters: -1},
+		`Config.MaxWaitersPerKey is -1`:                             {MaxWaitersPerKey: -1},
+		`Config.MinReplicas is 101, want 0 to 100`:                  {MinReplicas: 101},
 	} {
 		_, err := redisstore.New(connect(t), cfg)
 		require.ErrorContains(t, err, want)

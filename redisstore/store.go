@@ -38,6 +38,7 @@ type Store struct {
 	gone    span          // of a record that is to count no more
 	keys    string        // what the names of all records begin with
 	bound   time.Duration // of a call that settles a claim; only tests change it
+	bounds  bounds        // of all of these
 
 	closed atomic.Bool
 	room   *waitroom.Room[string]
@@ -128,6 +129,9 @@ func (s *Store) ask(ctx context.Context, req *idem.Request, key string, lease sp
 	}
 	text, err := s.call(ctx, begin, key, args...)
 	switch {
+	case text == "O": // what was granted is nobody's
+		s.undo(ctx, key, nonce)
+		return "", fmt.Errorf("%w: the server had no room when begin was sent again", idem.ErrFull)
 	case err == nil:
 		return text, nil
 	case isOOM(err):
@@ -138,8 +142,8 @@ func (s *Store) ask(ctx context.Context, req *idem.Request, key string, lease sp
 	}
 }
 
-// Complete implements [idem.Store]. It does not look at whether ctx is done, and takes some five seconds at most. A
-// response that is larger than Config.MaxResponseBytes is recorded as Truncated.
+// Complete implements [idem.Store]. That ctx was cancelled does not stop it; a deadline that lies ahead does, and so do
+// five seconds. A response that is larger than Config.MaxResponseBytes is recorded as Truncated.
 func (s *Store) Complete(ctx context.Context, c idem.Claim, resp idem.Response) error {
 	key, token, err := s.locate(ctx, &c)
 	if err != nil {
@@ -161,7 +165,7 @@ func (s *Store) Complete(ctx context.Context, c idem.Claim, resp idem.Response) 
 	return tooLarge
 }
 
-// Abandon implements [idem.Store]. It does not look at whether ctx is done, and takes some five seconds at most.
+// Abandon implements [idem.Store], with a ctx as Complete's.
 func (s *Store) Abandon(ctx context.Context, c idem.Claim) error {
 	if c.Token == 0 && ctx != nil {
 		return nil
@@ -178,7 +182,7 @@ func (s *Store) Abandon(ctx context.Context, c idem.Claim) error {
 	return verdict(text)
 }
 
-// Extend implements [idem.Store]. It does not look at whether ctx is done, and takes some five seconds at most.
+// Extend implements [idem.Store], with a ctx as Complete's.
 func (s *Store) Extend(ctx context.Context, c idem.Claim, lease time.Duration) error {
 	key, token, err := s.locate(ctx, &c)
 	if err != nil {

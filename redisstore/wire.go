@@ -44,8 +44,8 @@ type span struct {
 // newSpan returns the span of something that counts for d, after which its record has a meaning for a while yet.
 // unknown is for how long keys of the store are unknown.
 func newSpan(d, while, unknown time.Duration) span {
-	s := span{d: d, done: 'd'}
 	d = min(d, maxDuration)
+	s := span{d: d, done: 'd'}
 	life := d + while
 	if life < minStay {
 		life, s.done = minStay, 'e'

@@ -10,7 +10,7 @@ if m then
 	-- The nonce of what is no claim is not that of a Begin.
 	if string.sub(m, at, at + 7) == string.sub(ARGV[1], 34) and (claimed or kind == 't') then
 		if claimed then
-			free(m, NOBODY)
+			free(m, string.sub(m, 2, 9)) -- by which a try of its Begin that is late knows that it is
 		end
 		return 'K'
 	end

@@ -9,6 +9,7 @@
 --          'M'           another fingerprint
 --          'P' and '>I8' in progress, for so many µs
 --          'U'           unknown
+--          'O'           this nonce has the claim, but there is no room to write it again
 --          '?'           what is there is no record
 local m = redis.call('GET', key)
 local state = m and string.sub(m, 1, 1)
@@ -22,10 +23,13 @@ end
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local long, unknown, stay = struct.unpack('>I8I8s', ARGV[1])
-local token, last, waiting = now, now, ''
+local token, last, waiting, again = now, now, '', false
 if m then
 	if #m < 57 or not string.find('cef', state, 1, true) then
 		return '?'
+	end
+	if state == 'f' and string.sub(m, 2, 9) == string.sub(ARGV[1], 33, 40) then
+		return '?' -- a late try: its claim was granted, and given up since
 	end
 	local till = struct.unpack('>I8', m, 50)
 	if state == 'c' then
@@ -37,7 +41,12 @@ if m then
 	if state == 'c' and string.sub(m, 2, 9) == string.sub(ARGV[1], 33, 40) then
 		-- The reply to an earlier try was lost. The record is written again, so that a WAIT that follows
 		-- waits for the claim too.
+		if till > now + long then -- or this try is late, and the owner has extended its lease
+			redis.pcall('SET', key, m, 'KEEPTTL')
+			return string.sub(m, 1, 57)
+		end
 		token, last = struct.unpack('>I8I8', m, 26)
+		again = true
 	elseif state == 'e' and now < till or state == 'c' and now < till + unknown then
 		if string.sub(m, 10, 25) ~= string.sub(ARGV[1], 41) then
 			return 'M'
@@ -59,5 +68,8 @@ if m then
 	end
 end
 m = 'c' .. string.sub(ARGV[1], 33) .. struct.pack('>I8I8I8I8', token, last, now, now + long)
-redis.call('SET', key, m .. waiting, 'PX', stay)
+local set = redis.pcall('SET', key, m .. waiting, 'PX', stay)
+if set.err then
+	return again and 'O' or set
+end
 return m

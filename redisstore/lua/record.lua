@@ -1,8 +1,8 @@
 -- Every script begins with this. KEYS[1] is the record, the only key that a script touches, and a string:
 --
 --   1      state: 'c' claimed; 'd' done, for as long as the record is there; 'e' done, until it ends; 'f' free
---   2-9    nonce of the call that wrote it and may come twice: 'c' Begin; 'd', 'e' Resolve; 'f' Forget; zeros if it was
---          another one
+--   2-9    nonce of the call that wrote it and may come twice: 'c' Begin; 'd', 'e' Resolve; 'f' Forget, or the Begin whose
+--          claim was abandoned; zeros if it was another one
 --   10-25  fingerprint
 --   26-33  token
 --   34-41  the highest token that was ever granted

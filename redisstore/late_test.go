@@ -1,0 +1,145 @@
+package redisstore_test
+
+import (
+	"context"
+	"io"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-5bb5eb37/idem"
+	"github.com/seed-5bb5eb37/idem/redisstore"
+)
+
+// A late try is a copy of Begin that a server comes to when the first one has long been answered: the client had sent it
+// over a line that it then gave up.
+func lateTry(t *testing.T, policy idem.LeasePolicy, lease time.Duration, meanwhile func(*redisstore.Store, idem.Claim) error) idem.State {
+	t.Helper()
+	c, direct, tap := connect(t), connect(t), &tap{}
+	c.AddHook(tap)
+	s := open(t, c, redisstore.Config{OnLeaseExpiry: policy})
+	everything(t, s, "known", func(string) {}) // the server has seen the scripts
+	tap.take()
+	req := request("k")
+	req.Lease = lease
+	claim := fresh(t, s, req)
+	sent := tap.take()[0]
+	require.NoError(t, meanwhile(s, claim))
+	require.NoError(t, direct.Do(t.Context(), sent...).Err())
+	time.Sleep(2 * lease)
+	out, err := s.Begin(t.Context(), req)
+	require.NoError(t, err)
+	return out.State
+}
+
+func TestLateTryOfBeginLeavesALongerLeaseAlone(t *testing.T) {
+	state := lateTry(t, idem.TakeOver, 100*time.Millisecond, func(s *redisstore.Store, c idem.Claim) error {
+		return s.Extend(t.Context(), c, time.Hour)
+	})
+	require.Equal(t, idem.InProgress, state)
+}
+
+func TestLateTryOfBeginDoesNotClaimForNobody(t *testing.T) {
+	state := lateTry(t, idem.Hold, 100*time.Millisecond, func(s *redisstore.Store, c idem.Claim) error {
+		return s.Abandon(t.Context(), c)
+	})
+	require.Equal(t, idem.Fresh, state)
+}
+
+// loseOne lets one script be carried out and then says that the line broke.
+type loseOne struct{ then func() }
+
+func (l *loseOne) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (l *loseOne) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (l *loseOne) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if then := l.then; then != nil && cmd.Name() == "evalsha" {
+			l.then = nil
+			then()
+			cmd.SetErr(io.EOF)
+			return io.EOF
+		}
+		return err
+	}
+}
+
+// A Begin that says that there was no room has no claim, also when it was granted one and there was no room to say so.
+func TestServerThatIsFullWhenBeginComesAgain(t *testing.T) {
+	server, c := start(t)
+	lossy := client(t, &redis.Options{Addr: server.Addr})
+	hook := &loseOne{}
+	lossy.AddHook(hook)
+	p := prefix()
+	s, other := open(t, lossy, redisstore.Config{Prefix: p}), open(t, c, redisstore.Config{Prefix: p})
+	everything(t, s, "known", func(string) {})
+	limit := func(most string) {
+		_, err := server.Do(t.Context(), "CONFIG", "SET", "maxmemory", most)
+		require.NoError(t, err)
+	}
+	hook.then = func() { limit("1mb") }
+	_, err := s.Begin(t.Context(), request("k"))
+	require.ErrorIs(t, err, idem.ErrFull)
+	limit("0")
+	eventually(t, func() bool {
+		_, found, err := other.Lookup(t.Context(), "s", "k")
+		return err == nil && !found
+	}, "the claim is given up")
+}
+
+func TestLongestLeaseIsToldAsItIs(t *testing.T) {
+	s := open(t, connect(t), redisstore.Config{})
+	req := request("k")
+	req.Lease = math.MaxInt64
+	told := expect(t, s, idem.Fresh, req).Remaining
+	require.InDelta(t, told.Hours(), expect(t, s, idem.InProgress, req).Remaining.Hours(), 1)
+}
+
+// One line that goes dead costs a beat, and not the claim: the beat ends in time for the next one, over another line.
+func TestHeartbeatOutlivesALineThatGoesDead(t *testing.T) {
+	for _, heeds := range []bool{true, false} {
+		server, _ := start(t)
+		proxy := proxied(t, server.Addr)
+		s := open(t, client(t, &redis.Options{Addr: proxy.Addr(), ContextTimeoutEnabled: heeds}), redisstore.Config{})
+		req := request("k")
+		req.Lease = 3 * time.Second
+		_, err := idem.Do(t.Context(), s, req, func(ctx context.Context, _ idem.Claim) (idem.Response, error) {
+			proxy.BlackHole(true)
+			time.Sleep(1200 * time.Millisecond) // the beat after a second is lost
+			proxy.BlackHole(false)              // for new lines
+			select {
+			case <-ctx.Done():
+				return idem.Response{}, context.Cause(ctx)
+			case <-time.After(4 * time.Second):
+				return text("done"), nil
+			}
+		})
+		require.NoError(t, err, "client heeds deadlines: %v", heeds)
+	}
+}
+
+// Also while no connection can be had: all that the pool may have are taken.
+func TestSettlingEndsWithoutAConnection(t *testing.T) {
+	for _, heeds := range []bool{true, false} {
+		server, _ := start(t)
+		c := client(t, &redis.Options{Addr: server.Addr, PoolSize: 1, ContextTimeoutEnabled: heeds})
+		s := open(t, c, redisstore.Config{})
+		claim := fresh(t, s, request("k"))
+		taken := c.Conn()
+		require.NoError(t, taken.Ping(t.Context()).Err())
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		from := time.Now()
+		require.ErrorIs(t, s.Complete(ctx, claim, text("done")), context.DeadlineExceeded)
+		cancel()
+		require.Less(t, time.Since(from), 2*time.Second, "client heeds deadlines: %v", heeds)
+		require.ErrorIs(t, s.Complete(ctx, claim, text("done")), context.DeadlineExceeded, "a ctx that has ended")
+		require.Less(t, time.Since(from), 8*time.Second, "client heeds deadlines: %v", heeds)
+		require.NoError(t, taken.Close())
+	}
+}
