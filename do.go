@@ -126,7 +126,8 @@ func Completed(ctx context.Context, store Store, c Claim) bool {
 // claim is lost: [context.Cause] is then [ErrClaimLost], and another caller may be at work. An fn that has completed the
 // claim itself, in the transaction of its effect for instance, has not lost it, if store is an [Inspector]. The end of ctx
 // itself releases nothing: the key stays claimed until fn returns, and a success is recorded although ctx
-// is done. A panic or [runtime.Goexit] in fn releases the key and goes on.
+// is done. A panic or [runtime.Goexit] in fn releases the key and goes on. An fn that asks for its own key gets
+// [ErrInProgress], and with [Request.Wait] waits for itself until its ctx ends.
 //
 // Once fn has succeeded Do never releases the key. A store that fails to take the response is asked again
 // for as long as a lease lasts, but for ten seconds at least and five minutes at most; Do returns then.
@@ -235,10 +236,16 @@ func run(ctx context.Context, store Store, lease time.Duration, out Outcome, fn 
 		if !IsPermanent(err) {
 			return resp, err
 		}
-		resp.Failed, resp.Body = true, []byte(err.Error())
+		resp.Failed, resp.Body = true, message(err)
 	}
 	ran = true
 	return settle(detached, store, out, resp, err)
+}
+
+// message is err's text; none when that can't be had: the operation has ended for good, and must not run again for it.
+func message(err error) (text []byte) {
+	defer func() { _ = recover() }()
+	return []byte(err.Error())
 }
 
 // settle records what fn returned, and returns it to the owner with the errors that go with it: the failure

@@ -352,3 +352,18 @@ func TestFailureSharesNoBuffer(t *testing.T) {
 	require.Equal(t, "header", string(failed.Response.Header))
 	require.Equal(t, "declined", string(failed.Response.Body))
 }
+
+// panicking is a store whose Extend panics, in a goroutine in which no caller could recover.
+type panicking struct{ idem.Store }
+
+func (panicking) Extend(context.Context, idem.Claim, time.Duration) error { panic("broken") }
+
+func TestPanicInExtendIsAFailure(t *testing.T) {
+	bubble(t, idem.Config{Lease: time.Minute}, func(r rig) {
+		_, err := idem.Do(r.Context(), panicking{r}, idem.Request{Key: "k"}, func(context.Context, idem.Claim) (idem.Response, error) {
+			time.Sleep(30 * time.Second)
+			return idem.Response{}, nil
+		})
+		require.NoError(r, err)
+	})
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -343,5 +344,22 @@ func BenchmarkDoFresh(b *testing.B) {
 				b.Fatal(err)
 			}
 		}
+	})
+}
+
+// A typed nil, whose Error panics, is a failure like any other: it ends the operation for good.
+func TestPermanentErrorWithoutAText(t *testing.T) {
+	bubble(t, idem.Config{}, func(r rig) {
+		runs := 0
+		for range 2 {
+			_, err := idem.Do(r.Context(), r, idem.Request{Key: "k"}, func(context.Context, idem.Claim) (idem.Response, error) {
+				runs++
+				var none *os.PathError
+				return idem.Response{}, idem.Permanent(none)
+			})
+			_, failed := errors.AsType[*idem.FailedError](err)
+			require.True(r, failed)
+		}
+		require.Equal(r, 1, runs)
 	})
 }

@@ -98,6 +98,7 @@ type Engine struct {
 	bytes   atomic.Int64
 	records atomic.Int64 // kept only when cfg.MaxRecords is set
 	lapsed  atomic.Int64 // leases that ran out and that the logger was not told of
+	telling atomic.Bool  // the logger is being told
 
 	sweeper   sweeper
 	closeOnce sync.Once
@@ -164,9 +165,9 @@ func (c *Config) validate() error {
 	case c.Shards&(c.Shards-1) != 0:
 		return fmt.Errorf("idem: Config.Shards is %d, want a power of two", c.Shards)
 	case c.TTL < 0:
-		return fmt.Errorf("idem: Config.TTL is %v, want more than zero", c.TTL)
+		return fmt.Errorf("idem: Config.TTL is %v, want zero, for the default, or more", c.TTL)
 	case c.Lease < 0:
-		return fmt.Errorf("idem: Config.Lease is %v, want more than zero", c.Lease)
+		return fmt.Errorf("idem: Config.Lease is %v, want zero, for the default, or more", c.Lease)
 	case c.OnLeaseExpiry > Hold:
 		return fmt.Errorf("idem: Config.OnLeaseExpiry is %d, want TakeOver or Hold", c.OnLeaseExpiry)
 	}
@@ -345,15 +346,17 @@ func (e *Engine) Resolve(ctx context.Context, scope, key string, resp Response) 
 	if err := e.checkLook(ctx, scope, key); err != nil {
 		return err
 	}
+	wanted := resp.Truncated
 	tooLarge, err := e.checkResponse(&resp)
 	if err != nil {
 		return err
 	}
 	s := e.shardOf(scope, key)
-	if err := s.resolve(scope, key, e.hash(scope, key), &resp, ownCell(scope, key, &resp)); err != nil {
+	truncated, err := s.resolve(scope, key, e.hash(scope, key), &resp, ownCell(scope, key, &resp))
+	if err != nil || !truncated || wanted && tooLarge == nil {
 		return err
 	}
-	return tooLarge
+	return cmp.Or(tooLarge, ErrTruncated)
 }
 
 func (e *Engine) checkLook(ctx context.Context, scope, key string) error {

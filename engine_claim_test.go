@@ -333,3 +333,17 @@ func TestClaimWithAnotherName(t *testing.T) {
 		})
 	}
 }
+
+// A claim that JSON would change into one on another key is refused: completed there, its own key would run again.
+func TestClaimOfAKeyThatIsNoTextIsNoJSON(t *testing.T) {
+	for _, claim := range []idem.Claim{{Key: "order-\xff", Token: 1}, {Scope: "\xff", Key: "k", Token: 1}} {
+		_, err := json.Marshal(claim)
+		require.ErrorContains(t, err, "valid UTF-8")
+	}
+	want := idem.Claim{Scope: "<&>\x00", Key: "\u2028\"", Token: 1<<64 - 1, Fingerprint: idem.Fingerprint{1, 255}}
+	text, err := json.Marshal(want)
+	require.NoError(t, err)
+	var got idem.Claim
+	require.NoError(t, json.Unmarshal(text, &got))
+	require.Equal(t, want, got)
+}

@@ -194,6 +194,8 @@ func TestMaxRecords(t *testing.T) {
 			r.done(fmt.Sprint(i), "b", time.Duration(i+1)*time.Hour)
 		}
 		r.full("one more")
+		_, err := r.Begin(r.Context(), idem.Request{Key: "one more"})
+		require.ErrorContains(r, err, "Config.MaxRecords is reached")
 		r.full("one more")
 		require.Equal(r, 100, r.Len())
 		for i := range 98 { // nothing was evicted, neither what is done nor what is in progress
@@ -263,6 +265,8 @@ func TestMaxBytes(t *testing.T) {
 				require.Less(r, r.Stats().Bytes, 9000*shards, "slabs are given back")
 				r.complete(claims[0], "late")
 				require.NotEmpty(r, r.fill("b"))
+				_, err := r.Begin(r.Context(), idem.Request{Key: "no more"})
+				require.ErrorContains(r, err, "Config.MaxBytes is reached")
 				r.replays(claims[0].Key, "late")
 			})
 		})
@@ -374,5 +378,16 @@ func TestMuchIsReclaimedAtOnce(t *testing.T) {
 		time.Sleep(time.Second + sweepLag)
 		synctest.Wait()
 		require.Zero(r, r.Len())
+	})
+}
+
+// Keys are refused for lack of bytes only as long as something is there that counts.
+func TestBytesOfWhatIsOverAreFreeSoon(t *testing.T) {
+	bubble(t, idem.Config{Shards: 1, MaxBytes: 1 << 20}, func(r rig) {
+		for _, claim := range r.fill("k") {
+			r.complete(claim, string(make([]byte, 200)))
+		}
+		time.Sleep(24*time.Hour + 5*time.Second)
+		r.fresh("new", 0)
 	})
 }

@@ -2,6 +2,7 @@ package idem_test
 
 import (
 	"bytes"
+	"context"
 	"log/slog"
 	"testing"
 	"testing/synctest"
@@ -41,6 +42,50 @@ func TestLogger(t *testing.T) {
 			require.Contains(t, log.String(), "claims=2\n")
 			require.NotContains(t, log.String(), "secret")
 			require.Equal(t, 1, bytes.Count(log.Bytes(), []byte("\n")), log.String())
+		})
+	}
+}
+
+// handle is a handler of log records.
+type handle func()
+
+func (h handle) Enabled(context.Context, slog.Level) bool  { return true }
+func (h handle) Handle(context.Context, slog.Record) error { h(); return nil }
+func (h handle) WithAttrs([]slog.Attr) slog.Handler        { return h }
+func (h handle) WithGroup(string) slog.Handler             { return h }
+
+// While a log takes nothing, keys end when they are to end and waiters go on.
+func TestLoggerThatHangs(t *testing.T) {
+	var hangs chan struct{}
+	bubble(t, idem.Config{Logger: slog.New(handle(func() { <-hangs }))}, func(r rig) {
+		hangs = make(chan struct{})
+		defer close(hangs)
+		r.fresh("lapses first", time.Second)
+		r.fresh("k", 10*time.Second)
+		out, err := r.Begin(r.Context(), idem.Request{Key: "k", Wait: true})
+		require.NoError(r, err)
+		require.Equal(r, idem.Fresh, out.State)
+		require.NoError(r, r.Close())
+	})
+}
+
+func TestLoggerThatPanicsOrCloses(t *testing.T) {
+	for _, do := range []func(*idem.Engine){
+		func(*idem.Engine) { panic("broken") },
+		func(e *idem.Engine) { _ = e.Close() },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var e *idem.Engine
+			called := 0
+			var err error
+			e, err = idem.New(idem.Config{Logger: slog.New(handle(func() { called++; do(e) }))})
+			require.NoError(t, err)
+			_, err = e.Begin(t.Context(), idem.Request{Key: "k", Lease: time.Second})
+			require.NoError(t, err)
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			require.Equal(t, 1, called)
+			require.NoError(t, e.Close())
 		})
 	}
 }

@@ -40,7 +40,7 @@ func FuzzWheel(f *testing.F) {
 	f.Add(append(bytes.Repeat([]byte{0, 11, 0}, 40), 3, 11, 0, 0, 4, 0, 3, 11, 1, 1, 0, 2, 0, 11, 0, 3, 17, 2, 2))
 	f.Fuzz(func(t *testing.T, input []byte) {
 		w := &wheelFuzz{t: t, tape: input}
-		w.s.engine = new(Engine)
+		w.s.engine = &Engine{cfg: Config{MaxBytes: math.MaxInt}}
 		w.s.wheel.init(len(input) % 3)
 		steps := []func(){w.insert, w.remove, w.move, w.advance, w.advanceToNext}
 		for n := 0; len(w.tape) > 0 && n < 300; n++ {

@@ -220,7 +220,7 @@ func TestKeysThatShareAHash(t *testing.T) {
 	defer s.mu.Unlock()
 	refs := make([]ref, len(names))
 	for i, n := range names {
-		require.True(t, s.admitLocked(recordSize(n[0], n[1], 0)))
+		require.NoError(t, s.admitLocked(recordSize(n[0], n[1], 0)))
 		refs[i], _ = s.createLocked(n[0], n[1], 42, recordSize(n[0], n[1], 0))
 	}
 	for i, n := range names {
@@ -353,4 +353,30 @@ func TestRestoreWhenNumbersRunOut(t *testing.T) {
 	st := next.Stats()
 	require.Zero(t, st.Records)
 	require.EqualValues(t, 1, st.Refused)
+}
+
+// takeNumbers takes all slab numbers of a shard but some.
+func takeNumbers(e *Engine, left int) {
+	a := &e.shards[0].arena
+	for len(a.slabs) < maxSlabs-left {
+		a.memory, a.slabs = append(a.memory, memory{make([]byte, 1), 1}), append(a.slabs, slab{class: noClass, used: 1, cell: 1, size: 1})
+	}
+	a.lowest = len(a.slabs)
+}
+
+// Resolve leaves the last numbers alone, as Complete does.
+func TestResolveWhenNumbersRunOut(t *testing.T) {
+	e := openForTest(t, Config{Shards: 1})
+	for _, key := range []string{"a", "b"} {
+		_, err := e.Begin(t.Context(), Request{Key: key})
+		require.NoError(t, err)
+	}
+	takeNumbers(e, 1)
+	for _, key := range []string{"a", "b"} {
+		require.ErrorIs(t, e.Resolve(t.Context(), "", key, Response{Status: 201, Body: make([]byte, maxShared)}), ErrTruncated)
+		out, err := e.Begin(t.Context(), Request{Key: key})
+		require.NoError(t, err)
+		require.Equal(t, Replay, out.State)
+		require.True(t, out.Response.Truncated)
+	}
 }

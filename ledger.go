@@ -1,21 +1,34 @@
 package idem
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // What a shard does to its records, index, wheel and totals in one go, so that they always agree.
 
-// admitLocked reports whether there is room for a new record of size bytes.
-func (s *shard) admitLocked(size int) bool {
+// The ways to be full.
+var (
+	errManyBytes   = fmt.Errorf("%w: Config.MaxBytes is reached", ErrFull)
+	errManyRecords = fmt.Errorf("%w: Config.MaxRecords is reached", ErrFull)
+	errManySlabs   = fmt.Errorf("%w: a shard has no room for more large responses, see Config.Shards", ErrFull)
+)
+
+// admitLocked makes room for a new record of size bytes, or says why there is none.
+func (s *shard) admitLocked(size int) error {
 	e := s.engine
 	// Responses of claims that were granted are recorded whatever happens, so that the limit may have been passed.
-	if e.bytes.Load()+int64(s.arena.growth(size)) > int64(e.cfg.MaxBytes) || !s.numbersLeftLocked() {
-		return false
+	if e.bytes.Load()+int64(s.arena.growth(size)) > int64(e.cfg.MaxBytes) {
+		return errManyBytes
+	}
+	if !s.numbersLeftLocked() {
+		return errManySlabs
 	}
 	if e.cfg.MaxRecords > 0 && e.records.Add(1) > int64(e.cfg.MaxRecords) {
 		e.records.Add(-1)
-		return false
+		return errManyRecords
 	}
-	return true
+	return nil
 }
 
 // numbersLeftLocked reports whether there are slab numbers for another record. Each response may become a slab of its own,
@@ -126,9 +139,10 @@ func (s *shard) scheduleLocked(r ref, rec record, deadline, now int64) {
 }
 
 // mayBeLate reports whether rec may be reclaimed some time after its deadline: not when somebody may wait for that, nor
-// when what is over would take the place of another.
+// when what is over would take the place of another, as it may in a store that is more than half full.
 func (s *shard) mayBeLate(rec record) bool {
-	return rec.state() != flagInProgress && s.engine.cfg.MaxRecords == 0
+	e := s.engine
+	return rec.state() != flagInProgress && e.cfg.MaxRecords == 0 && e.bytes.Load() < int64(e.cfg.MaxBytes/2)
 }
 
 // rescheduleLocked gives a record that may be in the wheel another deadline.

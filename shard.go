@@ -155,9 +155,9 @@ func (s *shard) claimLocked(r ref, rec record, req *Request, h uint32, now int64
 			s.expireLocked(now, helpSlice)
 		}
 		size := recordSize(req.Scope, req.Key, s.payload)
-		if !s.admitLocked(size) {
+		if err := s.admitLocked(size); err != nil {
 			s.counts.refused++
-			return ErrFull
+			return err
 		}
 		r, rec = s.createLocked(req.Scope, req.Key, h, size)
 	}
@@ -288,10 +288,7 @@ func (s *shard) complete(c *Claim, h uint32, resp *Response, own record) (trunca
 	case rec.state() == flagDone:
 		return rec.flags()&flagTruncated != 0, nil
 	}
-	if own != nil && s.arena.crowded() {
-		own, resp.Header, resp.Body, resp.Truncated = nil, nil, nil, true
-	}
-	s.finishLocked(r, rec, h, resp, own, now)
+	s.finishLocked(r, rec, h, resp, s.fitLocked(resp, own), now)
 	return resp.Truncated, nil
 }
 
@@ -351,21 +348,30 @@ func (s *shard) forget(scope, key string, h uint32) (bool, error) {
 }
 
 // resolve records resp in the owner's stead, under a token of its own.
-func (s *shard) resolve(scope, key string, h uint32, resp *Response, own record) error {
+func (s *shard) resolve(scope, key string, h uint32, resp *Response, own record) (truncated bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return ErrClosed
+		return false, ErrClosed
 	}
 	now := s.engine.clock.now()
 	r, rec := s.findLocked(h, scope, key)
 	if r, rec = s.reclaimLocked(r, rec, h, now); r == 0 || rec.state() == flagDone {
-		return ErrNoClaim
+		return false, ErrNoClaim
 	}
 	s.counts.resolved++
 	rec.setToken(s.engine.tokens.Add(1))
-	s.finishLocked(r, rec, h, resp, own, now)
-	return nil
+	s.finishLocked(r, rec, h, resp, s.fitLocked(resp, own), now)
+	return resp.Truncated, nil
+}
+
+// fitLocked returns own, or cuts resp and returns nil when that would take one of the last numbers of slabs.
+func (s *shard) fitLocked(resp *Response, own record) record {
+	if own != nil && s.arena.crowded() {
+		resp.Header, resp.Body, resp.Truncated = nil, nil, true
+		return nil
+	}
+	return own
 }
 
 // expire reclaims what is due at now, but at most budget records, so that nobody waits long for the lock.

@@ -148,7 +148,7 @@ func (s *shard) adopt(from *Record, h uint32, own record, deadline int64) {
 	}
 	resp := &from.Response
 	size := recordSize(from.Scope, from.Key, len(resp.Header)+len(resp.Body))
-	if !s.admitLocked(size) {
+	if s.admitLocked(size) != nil {
 		s.counts.refused++
 		return
 	}
@@ -188,7 +188,7 @@ func (s *shard) restore(saved record, scope, key string, h uint32) (live bool, e
 	}
 	if !s.numbersLeftLocked() {
 		s.counts.refused++
-		return false, ErrFull
+		return false, errManySlabs
 	}
 	if r != 0 {
 		s.supersedeLocked(r, rec, h, now)

@@ -18,6 +18,11 @@ func (e *Engine) SnapshotFile(name string) error {
 	defer e.saving.Unlock()
 	if target, err := filepath.EvalSymlinks(name); err == nil {
 		name = target
+	} else if link, err := os.Readlink(name); err == nil { // to a file that is not there yet
+		if !filepath.IsAbs(link) {
+			link = filepath.Join(filepath.Dir(name), link)
+		}
+		name = link
 	}
 	if err := e.replaceFile(name); err != nil {
 		return fmt.Errorf("idem: snapshot: %w", err)
@@ -54,10 +59,10 @@ func (e *Engine) RestoreFile(name string) error {
 	defer func() { _ = f.Close() }() // nothing was written
 	in := newSnapshotReader(f)
 	if err := e.restoreAll(in); err != nil {
-		return err
+		return fmt.Errorf("%w; file %s", err, name)
 	}
 	if _, err := in.in.ReadByte(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("%w: there is more after its end", ErrSnapshot)
+		return fmt.Errorf("%w: there is more after its end; file %s", ErrSnapshot, name)
 	}
 	return nil
 }

@@ -21,7 +21,9 @@ func TestSnapshotFile(t *testing.T) {
 	r := newRig(t, idem.Config{})
 	require.ErrorIs(t, r.RestoreFile(name), fs.ErrNotExist)
 	require.NoError(t, os.WriteFile(name, []byte("what was there"), 0o644))
-	require.ErrorIs(t, r.RestoreFile(name), idem.ErrSnapshot)
+	err := r.RestoreFile(name)
+	require.ErrorIs(t, err, idem.ErrSnapshot)
+	require.ErrorContains(t, err, name)
 	r.complete(r.fresh("k", 0), "b")
 	require.NoError(t, r.SnapshotFile(name))
 	info, err := os.Stat(name)
@@ -77,7 +79,9 @@ func TestRestoreFileWithMoreThanASnapshot(t *testing.T) {
 	r := newRig(t, idem.Config{})
 	saved := r.snapshot()
 	require.NoError(t, os.WriteFile(name, append(saved, saved...), 0o600))
-	require.ErrorIs(t, r.RestoreFile(name), idem.ErrSnapshot)
+	err := r.RestoreFile(name)
+	require.ErrorIs(t, err, idem.ErrSnapshot)
+	require.ErrorContains(t, err, name)
 }
 
 // The last snapshot is the one that stays, whenever one that began before it ends.
@@ -118,4 +122,20 @@ func TestSnapshotOfATier(t *testing.T) {
 	_ = idem.Tiered(r.Engine, remote)
 	remote.fresh("k", 0)
 	require.Panics(t, func() { idem.Tiered(remote.Engine, r) }, "what it holds has not that form")
+}
+
+// A link to where the snapshot is to be stays one, also the first time.
+func TestSnapshotFileBehindALinkToNothing(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "volume"), 0o700))
+	for _, target := range []string{filepath.Join(dir, "volume", "absolute"), filepath.Join("volume", "relative")} {
+		link := filepath.Join(dir, filepath.Base(target))
+		require.NoError(t, os.Symlink(target, link))
+		r := newRig(t, idem.Config{})
+		require.NoError(t, r.SnapshotFile(link))
+		info, err := os.Lstat(link)
+		require.NoError(t, err)
+		require.NotZero(t, info.Mode()&fs.ModeSymlink)
+		require.FileExists(t, filepath.Join(dir, "volume", filepath.Base(target)))
+	}
 }

@@ -5,9 +5,11 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
+	"unicode/utf8"
 )
 
 // The failures that a [Store] reports. Test for them with [errors.Is].
@@ -187,6 +189,16 @@ type Claim struct {
 	// origin is the engine that granted the claim. It is lost when the claim is marshalled, and nil in
 	// claims of other stores.
 	origin *Engine
+}
+
+// MarshalJSON refuses a claim whose scope or key is no valid UTF-8. JSON would change it, and the claim then be completed
+// under a key that nobody asks for. Other encodings, gob for instance, take any key.
+func (c Claim) MarshalJSON() ([]byte, error) {
+	if !utf8.ValidString(c.Scope) || !utf8.ValidString(c.Key) {
+		return nil, fmt.Errorf("idem: claim on scope %q and key %q: JSON has room for valid UTF-8 only", c.Scope, c.Key)
+	}
+	type plain Claim
+	return json.Marshal(plain(c))
 }
 
 // A Response is the recorded result of an operation.

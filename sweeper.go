@@ -116,15 +116,29 @@ func (e *Engine) sweepRound() (next int64) {
 	}
 }
 
-// tellLapsed tells the logger of leases that ran out.
+// tellLapsed has the logger told of leases that ran out, in a goroutine of its own: a logger that is slow, or calls the
+// engine, must not hold up the sweeper, for which waiters wait. What comes meanwhile is told after it, in one line.
 func (e *Engine) tellLapsed() {
-	n := e.lapsed.Swap(0)
-	switch {
-	case n == 0 || e.cfg.Logger == nil:
-	case e.cfg.OnLeaseExpiry == Hold:
-		e.cfg.Logger.Warn("leases ran out: whether the operations took effect is unknown, and somebody has to resolve or forget them", "claims", n)
-	default:
-		e.cfg.Logger.Warn("leases ran out before their owners completed: the operations may run again", "claims", n)
+	if e.cfg.Logger == nil || e.lapsed.Load() == 0 || !e.telling.CompareAndSwap(false, true) {
+		return
+	}
+	go func() {
+		defer func() {
+			_ = recover() // a logger that panics must not end the process
+			e.telling.Store(false)
+			if e.lapsed.Load() > 0 {
+				e.nudge()
+			}
+		}()
+		e.logLapsed(e.lapsed.Swap(0))
+	}()
+}
+
+func (e *Engine) logLapsed(n int64) {
+	if e.cfg.OnLeaseExpiry == Hold {
+		e.cfg.Logger.Warn("idem: leases ran out: whether the operations took effect is unknown, and somebody has to resolve or forget them", "claims", n)
+	} else {
+		e.cfg.Logger.Warn("idem: leases ran out before their owners completed: the operations may run again", "claims", n)
 	}
 }
 

@@ -3,6 +3,7 @@ package keeper
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 )
@@ -181,6 +182,11 @@ func (k *Keeper) extend(b *beat) (lost bool, err error) {
 	defer watchdog.Stop()
 	ctx, cancel := context.WithTimeout(b.ctx, b.Every)
 	defer cancel()
+	defer func() {
+		if v := recover(); v != nil { // nobody else could, in a timer's goroutine
+			err = fmt.Errorf("panic in Extend: %v", v)
+		}
+	}()
 	return b.Owner.Extend(ctx)
 }
 

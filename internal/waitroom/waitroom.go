@@ -117,7 +117,7 @@ func fallback(attempt int, after time.Duration) time.Duration {
 	}
 	// Processes that wait for the same lease to end must not all look in the same instant. A look just before
 	// the end would be one too many.
-	return min(after+time.Millisecond+rand.N(20*time.Millisecond), longest)
+	return min(min(after, longest)+time.Millisecond+rand.N(20*time.Millisecond), longest)
 }
 
 // Wait joins the line for k. The first in line calls look, with its own ctx and the number of looks in a row that
