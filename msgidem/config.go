@@ -69,8 +69,8 @@ type Config struct {
 	// the message, so that a slow one slows the consumer; a panic in it is logged.
 	OnOutcome func(ctx context.Context, m Message, o Outcome)
 
-	// Logger is told what no caller can see: duplicates at Debug, retries at Info, dead letters and lost
-	// claims at Warn, panics at Error. IDs are logged at Debug only, but for dead letters that no hook
+	// Logger is told what no caller can see: duplicates at Debug, retries at Info, dead letters, lost
+	// claims and a store that fails at Warn, panics at Error. IDs are logged at Debug only, but for dead letters that no hook
 	// takes, and payloads never. Nil means nobody is.
 	Logger *slog.Logger
 }

@@ -94,13 +94,13 @@ func TestLogs(t *testing.T) {
 			other.msg.Payload = nil
 			r.handle(other)
 			r.handle(message(9))
-			require.Contains(r, log.String(), "level=INFO msg=\"message comes again\" scope=billing")
-			require.Contains(r, log.String(), "level=WARN msg=\"message will never be handled\" scope=billing")
+			require.Contains(r, log.String(), "level=INFO msg=\"msgidem: message comes again\" scope=billing")
+			require.Contains(r, log.String(), "level=WARN msg=\"msgidem: message will never be handled\" scope=billing")
 			require.NotContains(r, log.String(), "pay 7")
 			if level == slog.LevelInfo {
 				require.NotContains(r, log.String(), "m1")
 			} else {
-				require.Contains(r, log.String(), "level=DEBUG msg=delivery id=m1")
+				require.Contains(r, log.String(), "level=DEBUG msg=\"msgidem: delivery\" id=m1")
 				require.Contains(r, log.String(), "result=skipped")
 			}
 		})
@@ -205,12 +205,12 @@ func TestWarm(t *testing.T) {
 }
 
 func TestLogsTellOfRetriesForAStoreThatIsDown(t *testing.T) {
-	bubble(t, "at Info", func(r *rig) {
+	bubble(t, "at Warn", func(r *rig) {
 		var log bytes.Buffer
 		r.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
 		r.store.hook = failing("begin", 1, errDown)
 		r.handle(message(1))
-		require.Contains(r, log.String(), "level=INFO msg=\"message comes again\" scope=billing")
+		require.Contains(r, log.String(), "level=WARN msg=\"msgidem: store failed; message comes again\" scope=billing")
 	})
 }
 

@@ -57,7 +57,10 @@ func (h *Handler) Run(ctx context.Context, src Source) error {
 	if within(drained, stuckAfter) {
 		return c.err
 	}
-	return fmt.Errorf("%w: %d of them", ErrStuck, h.counters.running.Load())
+	if n := h.counters.running.Load(); n > 0 {
+		return fmt.Errorf("%w: handlers still run, %d of them", ErrStuck, n)
+	}
+	return fmt.Errorf("%w: the source, the store or the broker does not heed its context", ErrStuck)
 }
 
 // within reports whether done is closed before d is over.
@@ -173,7 +176,16 @@ func (c *consumer) next(take context.Context) (Delivery, bool) {
 	if !c.turn.take() {
 		return nil, false
 	}
+	returned := false
+	defer func() {
+		if !returned { // the source called runtime.Goexit, and nobody else would ever have the turn again
+			c.err = errors.New("msgidem: source ended its goroutine")
+			c.stop()
+			c.turn.close()
+		}
+	}()
 	d, err := c.fetch(take)
+	returned = true
 	if err == nil {
 		c.turn.give()
 		return d, true

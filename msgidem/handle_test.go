@@ -109,6 +109,7 @@ func TestHandleFailure(t *testing.T) {
 		require.Len(r, r.letters, 1)
 		require.Equal(r, d.msg, r.letters[0].Message)
 		require.Equal(r, "pay: it is down", r.letters[0].Reason)
+		require.Equal(r, 1, r.letters[0].Attempts)
 		rec, _ := r.record()
 		require.True(r, rec.Response.Failed)
 		require.Equal(r, "pay: it is down", string(rec.Response.Body))

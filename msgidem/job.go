@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
@@ -170,7 +171,10 @@ func (j *job) storeFailed(err error) {
 // untilFree is when a message that is in progress shall come again: a little after the lease, and not all that
 // were given back for one owner at the same time.
 func untilFree(remaining time.Duration) time.Duration {
-	return remaining + time.Millisecond + rand.N(remaining/8+10*time.Millisecond)
+	if d := remaining + time.Millisecond + rand.N(remaining/8+10*time.Millisecond); d > remaining {
+		return d
+	}
+	return math.MaxInt64 // for ever, and a little
 }
 
 // fingerprint calls the function of the Config. One that panics must not do so for ever: it is a failed attempt.

@@ -69,7 +69,7 @@ func (j *job) Tell(ctx context.Context) {
 	defer j.guard("heartbeat")
 	if err := j.d.Heartbeat(ctx); err != nil && !isStopped(ctx) {
 		j.counters.brokerErrors.Add(1)
-		j.cfg.Logger.WarnContext(ctx, "broker did not take a heartbeat", "scope", j.m.Scope, "error", err)
+		j.cfg.Logger.WarnContext(ctx, "msgidem: broker did not take a heartbeat", "scope", j.m.Scope, "error", err)
 	}
 }
 
@@ -83,6 +83,6 @@ func (j *job) Lost(err error) {
 		return
 	}
 	j.lost.Store(true)
-	j.cfg.Logger.WarnContext(j.parent, "claim lost while its handler runs", "scope", j.m.Scope)
+	j.cfg.Logger.WarnContext(j.parent, "msgidem: claim lost while its handler runs", "scope", j.m.Scope)
 	j.ctx.End(idem.ErrClaimLost)
 }

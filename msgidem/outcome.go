@@ -15,7 +15,7 @@ var (
 
 	// ErrStuck: from Run, when handlers did not return although their contexts had ended. Their goroutines
 	// still run, and settle their messages when they do return.
-	ErrStuck = errors.New("msgidem: handlers still run")
+	ErrStuck = errors.New("msgidem: did not stop in time")
 
 	// ErrExited: the handler called [runtime.Goexit].
 	ErrExited = errors.New("msgidem: handler ended its goroutine")

@@ -1,6 +1,7 @@
 package msgidem
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
@@ -11,19 +12,22 @@ import (
 func (j *job) report() {
 	log := j.cfg.Logger
 	if log.Enabled(j.parent, slog.LevelDebug) {
-		log.DebugContext(j.parent, "delivery", "id", j.m.ID, "scope", j.m.Scope, "result", j.out.Result.String(),
+		log.DebugContext(j.parent, "msgidem: delivery", "id", j.m.ID, "scope", j.m.Scope, "result", j.out.Result.String(),
 			"state", j.out.State.String(), "attempt", j.out.Attempt, "delay", j.out.Delay, "error", j.out.Err)
 	}
 	switch {
 	case j.out.Result == DeadLettered && j.cfg.DeadLetter == nil:
-		log.WarnContext(j.parent, "message will never be handled, and no hook takes it", "id", j.m.ID, "scope", j.m.Scope,
+		log.WarnContext(j.parent, "msgidem: message will never be handled, and no hook takes it", "id", j.m.ID, "scope", j.m.Scope,
 			"attempt", j.out.Attempt, "error", j.out.Err)
 	case j.out.Result == DeadLettered:
-		log.WarnContext(j.parent, "message will never be handled", "scope", j.m.Scope, "attempt", j.out.Attempt, "error", j.out.Err)
+		log.WarnContext(j.parent, "msgidem: message will never be handled", "scope", j.m.Scope, "attempt", j.out.Attempt, "error", j.out.Err)
 	case j.out.Result == Left:
-		log.WarnContext(j.parent, "message left to the broker", "scope", j.m.Scope, "attempt", j.out.Attempt, "error", j.out.Err)
+		log.WarnContext(j.parent, "msgidem: message left to the broker", "scope", j.m.Scope, "attempt", j.out.Attempt, "error", j.out.Err)
+	case j.out.Result == Retried && errors.Is(j.out.Err, ErrStore):
+		log.WarnContext(j.parent, "msgidem: store failed; message comes again", "scope", j.m.Scope, "attempt", j.out.Attempt,
+			"delay", j.out.Delay, "error", j.out.Err)
 	case j.out.Result == Retried && (j.out.Ran || j.out.State == 0):
-		log.InfoContext(j.parent, "message comes again", "scope", j.m.Scope, "attempt", j.out.Attempt,
+		log.InfoContext(j.parent, "msgidem: message comes again", "scope", j.m.Scope, "attempt", j.out.Attempt,
 			"delay", j.out.Delay, "error", j.out.Err)
 	}
 	if j.cfg.OnOutcome != nil {
@@ -48,6 +52,6 @@ func (j *job) guard(what string) {
 // panicked makes an error of a panic and reports it. It must be called while the stack is still there.
 func (j *job) panicked(what string, v any) error {
 	err := &PanicError{Value: v, Stack: debug.Stack()}
-	j.cfg.Logger.ErrorContext(j.parent, "panic", "in", what, "scope", j.m.Scope, "panic", fmt.Sprint(v), "stack", string(err.Stack))
+	j.cfg.Logger.ErrorContext(j.parent, "msgidem: panic", "in", what, "scope", j.m.Scope, "panic", fmt.Sprint(v), "stack", string(err.Stack))
 	return err
 }

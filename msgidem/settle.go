@@ -36,6 +36,7 @@ func (j *job) settle(err error) {
 		j.release()
 		j.leave(fmt.Errorf("%w: %w", idem.ErrClaimLost, err))
 	case idem.IsPermanent(err):
+		j.attempts.change(&j.m, func(h *history) { h.failed++ })
 		j.bury(err)
 	case errors.Is(context.Cause(j.parent), ErrStopped): // its failure is ours
 		j.release()
@@ -266,7 +267,7 @@ func (j *job) release() {
 	err := j.store.Abandon(ctx, j.claim)
 	if err != nil && !errors.Is(err, idem.ErrClaimLost) {
 		j.counters.storeErrors.Add(1)
-		j.cfg.Logger.WarnContext(ctx, "claim could not be given up; the message is free when its lease ends",
+		j.cfg.Logger.WarnContext(ctx, "msgidem: claim could not be given up; the message is free when its lease ends",
 			"scope", j.m.Scope, "error", err)
 	}
 	j.claim = idem.Claim{}

@@ -21,7 +21,7 @@ func (c *Consumer) commitLoop(stop <-chan struct{}) {
 		case <-tick.C:
 		}
 		if err := c.commit(c.work, c.all(), false); err != nil {
-			c.cfg.Logger.WarnContext(c.work, "commit failed", "group", c.group, "error", err)
+			c.cfg.Logger.WarnContext(c.work, "kafkaidem: commit failed", "group", c.group, "error", err)
 		}
 	}
 }

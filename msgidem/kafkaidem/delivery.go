@@ -33,7 +33,7 @@ func (p *partition) delivery(r *kgo.Record) *delivery {
 func (p *partition) id(r *kgo.Record) (id string) {
 	defer func() {
 		if v := recover(); v != nil {
-			p.cfg.Logger.ErrorContext(p.ctx, "panic", "in", "ID", "topic", r.Topic, "partition", r.Partition,
+			p.cfg.Logger.ErrorContext(p.ctx, "kafkaidem: panic", "in", "ID", "topic", r.Topic, "partition", r.Partition,
 				"offset", r.Offset, "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
 			id = ""
 		}

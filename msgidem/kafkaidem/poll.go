@@ -54,7 +54,7 @@ func (c *Consumer) failed(ctx context.Context, fetches kgo.Fetches) error {
 			return fmt.Errorf("kafkaidem: %w", e.Err)
 		default:
 			c.counters.fetchErrors.Add(1)
-			c.cfg.Logger.WarnContext(ctx, "fetch failed", "group", c.group, "topic", e.Topic, "partition", e.Partition, "error", e.Err)
+			c.cfg.Logger.WarnContext(ctx, "kafkaidem: fetch failed", "group", c.group, "topic", e.Topic, "partition", e.Partition, "error", e.Err)
 		}
 	}
 	return nil

@@ -34,17 +34,17 @@ func (c *Consumer) giveUp(ctx context.Context, which map[string][]int32, patienc
 		return
 	}
 	list := c.those(which)
-	c.cfg.Logger.DebugContext(ctx, "partitions taken away", "group", c.group, "in hand", len(list), "commit", commit)
+	c.cfg.Logger.DebugContext(ctx, "kafkaidem: partitions taken away", "group", c.group, "in hand", len(list), "commit", commit)
 	if len(list) == 0 {
 		return
 	}
 	if stuck := c.quiet(list, patience, ErrRevoked); stuck > 0 {
-		c.cfg.Logger.WarnContext(ctx, "handlers still run in partitions that are taken away", "group", c.group, "partitions", stuck)
+		c.cfg.Logger.WarnContext(ctx, "kafkaidem: handlers still run in partitions that are taken away", "group", c.group, "partitions", stuck)
 	}
 	if !commit {
 		c.seal(list)
 	} else if err := c.commit(ctx, list, true); err != nil {
-		c.cfg.Logger.WarnContext(ctx, "last commit of partitions failed", "group", c.group, "error", err)
+		c.cfg.Logger.WarnContext(ctx, "kafkaidem: last commit of partitions failed", "group", c.group, "error", err)
 	}
 	c.drop(list)
 }

@@ -38,7 +38,7 @@ func startMove(t *testing.T, heeds bool, cfg kafkaidem.Config) *move {
 		taken: make(chan struct{}, 1), stuck: make(chan struct{}, 1),
 	}
 	cfg.Unordered, cfg.Logger = true, slog.New(&listener{slog.DiscardHandler, map[string]chan struct{}{
-		"partitions taken away": m.taken, "handlers still run in partitions that are taken away": m.stuck,
+		"kafkaidem: partitions taken away": m.taken, "kafkaidem: handlers still run in partitions that are taken away": m.stuck,
 	}})
 	set := setup{
 		store: openEngine(t, idem.Config{}), Config: cfg,
