@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"strconv"
@@ -66,8 +67,12 @@ type address string
 func (a *address) String() string { return string(*a) }
 
 func (a *address) Set(s string) error {
-	if _, _, err := net.SplitHostPort(s); err != nil {
-		return fmt.Errorf("must be host:port, such as 127.0.0.1:8080")
+	_, port, err := net.SplitHostPort(s)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port) // knows names, too
+	}
+	if err != nil {
+		return errors.New("must be host:port with a port from 0 to 65535, such as 127.0.0.1:8080")
 	}
 	*a = address(s)
 	return nil

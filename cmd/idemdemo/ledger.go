@@ -14,7 +14,8 @@ const kept = 10_000
 // as it is asked; keeping duplicates away from it is the work of the packages that are shown here.
 type ledger struct {
 	mu     sync.Mutex
-	count  int            // charges made, before a restart as well; the number of the last one
+	count  int            // the number of the last charge
+	before int            // of them, those of earlier runs
 	orders map[string]int // how often each order was charged
 	recent []charge       // the last charges, oldest first: at least kept of them, below twice as many
 }
@@ -45,18 +46,19 @@ func (l *ledger) charge(c charge) charge {
 	return c
 }
 
-// goOnFrom makes the next charge's number come after last.
+// goOnFrom makes the first charge's number come after last, which an earlier run gave.
 func (l *ledger) goOnFrom(last int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.count = max(l.count, last)
+	l.before = max(l.before, last)
+	l.count = l.before
 }
 
-// total returns how many charges were made.
+// total returns how many charges were made. Those of earlier runs do not count, since their lines are gone.
 func (l *ledger) total() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.count
+	return l.count - l.before
 }
 
 // of returns how often the order was charged. It goes on being right when the charges are forgotten.

@@ -24,6 +24,22 @@ func TestLedger(t *testing.T) {
 		require.Equal(t, []charge{second, first}, l.last(8))
 	})
 
+	t.Run("charges of earlier runs give numbers and do not count", func(t *testing.T) {
+		l := newLedger()
+		for _, last := range []int{3, 7, 5} {
+			l.goOnFrom(last)
+		}
+		require.Zero(t, l.total())
+		made := l.charge(charge{Order: "a"})
+		require.Equal(t, 8, made.ID)
+		require.Equal(t, 1, l.total())
+		found, ok := l.find(8)
+		require.True(t, ok)
+		require.Equal(t, made, found)
+		_, ok = l.find(7)
+		require.False(t, ok)
+	})
+
 	t.Run("an order's last charge is found among others", func(t *testing.T) {
 		l := newLedger()
 		l.charge(charge{Order: "a", Cents: 1})

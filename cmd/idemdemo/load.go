@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -27,6 +28,7 @@ type load struct {
 	payments, copies int           // each payment is sent by this many clients at once
 	patience         time.Duration // of an attempt; shorter than a payment, it makes every client retry
 	remote           bool          // allows an address that is not loopback
+	within           time.Duration // the server must answer a first question, or nothing is sent
 }
 
 // loadCommand gives clients a patience that is just above what a usual payment takes, so that some attempts
@@ -38,12 +40,15 @@ func loadCommand() command {
 			"and prints what came back. Exits with 1 if a request got no result, or if two copies of a payment got\n" +
 			"different ones.",
 		setup: func(flags *flag.FlagSet) action {
-			l := &load{url: "http://127.0.0.1:8080", payments: 200, copies: 12, patience: 120 * time.Millisecond}
+			l := &load{
+				url: "http://127.0.0.1:8080", payments: 200, copies: 12,
+				patience: 120 * time.Millisecond, within: 5 * time.Second,
+			}
 			flags.StringVar(&l.url, "url", l.url, "`address` of the server, which must be on this machine")
 			flags.Var(upTo(20_000, &l.payments), "payments", "`number` of payments, 1 to 20000")
 			flags.Var(upTo(100, &l.copies), "copies", "`number` of clients that send each payment at once, 1 to 100")
 			flags.Var(timeWithin(&l.patience, time.Millisecond, time.Minute), "patience",
-				"how `long` a client waits for an answer before it sends again, 1ms to 1m")
+				"`duration` that a client waits for an answer before it sends again, 1ms to 1m")
 			flags.BoolVar(&l.remote, "remote", false, "send to another machine too; ask its owner first")
 			return l.run
 		},
@@ -76,11 +81,14 @@ func (l *load) run(ctx context.Context, stdout, stderr io.Writer) error {
 	took := time.Since(start)
 	stop()
 	fmt.Fprintf(stdout, "load: %s payments × %d copies to %s\n", grouped(l.payments), l.copies, l.url)
-	printTable(stdout, got.rows(took))
+	printTable(stdout, got.rows(total, took))
 	if got.different > 0 {
 		return fmt.Errorf("payments whose copies got different results: %d", got.different)
 	}
-	return err
+	if err != nil {
+		return fmt.Errorf("stopped at the first request without a result: %w", err)
+	}
+	return nil
 }
 
 // check refuses an address that is not meant, and one where nobody answers: ten tries of each of some
@@ -94,7 +102,16 @@ func (l *load) check(ctx context.Context) error {
 		return fmt.Errorf("-url %s: not on this machine; add -remote if you may load it", l.url)
 	}
 	l.url = strings.TrimSuffix(l.url, "/")
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	err = l.knock(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("-url %s: no answer within %v; is it a server that idemdemo serve started?", l.url, l.within)
+	}
+	return err
+}
+
+// knock asks the server for its ledger.
+func (l *load) knock(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, l.within)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, l.url+"/ledger", nil)
 	if err != nil {
@@ -155,7 +172,7 @@ func (a *answers) post(ctx context.Context, client *http.Client, url, payment st
 	}
 	a.note(resp, time.Since(start))
 	if resp.StatusCode != http.StatusCreated {
-		return "", fmt.Errorf("%s instead of a result: %s", resp.Status, strings.TrimSpace(body))
+		return "", errors.New(strings.TrimSpace(resp.Status + " " + body))
 	}
 	return body, nil
 }
@@ -192,10 +209,10 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// rows puts the answers into a table. It is called when the load is over, and sorts the latencies.
-func (a *answers) rows(took time.Duration) []row {
+// rows puts the answers to total requests into a table. It is called when the load is over, and sorts the latencies.
+func (a *answers) rows(total int, took time.Duration) []row {
 	rows := []row{
-		{"requests answered", grouped(len(a.latency)), fmt.Sprintf("in %.1f s", took.Seconds())},
+		{"requests answered", grouped(len(a.latency)) + " of " + grouped(total), fmt.Sprintf("in %.1f s", took.Seconds())},
 		{"attempts", grouped(int(a.attempts.Load())), "sent by the Transport, under one key for each payment"},
 	}
 	for _, status := range slices.Sorted(maps.Keys(a.byStatus)) {

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -24,7 +25,7 @@ func TestLoad(t *testing.T) {
 		url := startService(t, usual)
 		code, table, errs := runLoad(t, url+"/")
 		require.Equal(t, exitOK, code, "%s%s", table, errs)
-		require.Regexp(t, `(?m)^  requests answered +40  `, table)
+		require.Regexp(t, `(?m)^  requests answered +40 of 40  `, table)
 		require.Regexp(t, `(?m)^  201 Created +40$`, table)
 		require.Empty(t, errs)
 		s := waitForSnapshot(t, url, func(snapshot) bool { return true })
@@ -51,14 +52,32 @@ func TestLoad(t *testing.T) {
 	t.Run("an answer that is no result fails", func(t *testing.T) {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Method == http.MethodPost {
-				w.WriteHeader(http.StatusGone)
+				http.Error(w, "moved out", http.StatusGone)
 			}
 		}))
 		defer server.Close()
 		code, table, errs := runLoad(t, server.URL)
 		require.Equal(t, exitFailed, code)
-		require.Contains(t, errs, "410 Gone instead of a result")
+		require.Equal(t, "idemdemo: stopped at the first request without a result: 410 Gone moved out\n", errs)
 		require.Contains(t, table, "410 Gone")
+		require.Regexp(t, `(?m)^  requests answered +\d+ of 40  `, table)
+	})
+
+	t.Run("a server that does not answer is left in peace", func(t *testing.T) {
+		for name, header := range map[string]bool{"at all": false, "to the end": true} {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if header {
+					_ = http.NewResponseController(w).Flush()
+				}
+				<-r.Context().Done()
+			}))
+			defer server.Close()
+			var table, errs bytes.Buffer
+			l := &load{url: server.URL, payments: 10, copies: 4, within: 50 * time.Millisecond}
+			require.Equal(t, exitFailed, exitCode(l.run(t.Context(), &table, &errs), &errs), name)
+			require.Equal(t, "idemdemo: -url "+server.URL+": no answer within 50ms; is it a server that idemdemo serve started?\n", errs.String())
+			require.Empty(t, table.String())
+		}
 	})
 
 	t.Run("nothing is sent to an address that is not meant", func(t *testing.T) {

@@ -45,6 +45,8 @@ func TestHelp(t *testing.T) {
 		"idemdemo serve":                {"-help"},
 		"usage: idemdemo serve [flags]": {"serve", "-h"},
 		"usage: idemdemo load [flags]":  {"load", "-h"},
+		"-wait duration":                {"serve", "-h"},
+		"-patience duration":            {"load", "-h"},
 	} {
 		var stdout, stderr bytes.Buffer
 		require.Equal(t, exitOK, run(t.Context(), args, &stdout, &stderr))
@@ -70,6 +72,8 @@ func TestBadArguments(t *testing.T) {
 		{"argument after the flags", []string{"-seed", "1", "more"}, `unexpected argument "more"`},
 		{"unknown command", []string{"storm"}, "the commands are serve and load"},
 		{"address without a port", []string{"serve", "-addr", "localhost"}, "must be host:port"},
+		{"address with a port too high", []string{"serve", "-addr", "127.0.0.1:99999"}, "with a port from 0 to 65535"},
+		{"address with a port below zero", []string{"serve", "-addr", "127.0.0.1:-1"}, "with a port from 0 to 65535"},
 		{"wait too long", []string{"serve", "-wait", "61s"}, "from 0s to 1m0s"},
 		{"flag of another command", []string{"load", "-orders", "3"}, "allowed: -copies, -patience, -payments, -remote, -url"},
 		{"no patience", []string{"load", "-patience", "0"}, "from 1ms to 1m0s"},

@@ -52,8 +52,12 @@ func percentile(durations []time.Duration, p int) time.Duration {
 	return durations[(len(durations)*p+99)/100-1]
 }
 
-// quantiles writes the median of durations and their 99th percentile, which is what the unlucky ones get.
+// quantiles writes the median of durations and their 99th percentile, which is what the unlucky ones get; a dash if there
+// are none.
 func quantiles(durations []time.Duration) string {
+	if len(durations) == 0 {
+		return "-"
+	}
 	return millis(percentile(durations, 50)) + " / " + millis(percentile(durations, 99))
 }
 

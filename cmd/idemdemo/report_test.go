@@ -35,4 +35,6 @@ func TestPercentile(t *testing.T) {
 	}
 	require.EqualValues(t, 99, percentile(hundred, 99))
 	require.EqualValues(t, 100, percentile(hundred, 100))
+	require.Equal(t, "0.0 ms / 0.0 ms", quantiles(hundred))
+	require.Equal(t, "-", quantiles(nil), "nothing was measured")
 }

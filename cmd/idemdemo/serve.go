@@ -38,7 +38,7 @@ func serveCommand() command {
 			s := &service{addr: "127.0.0.1:8080", wait: 2 * time.Second}
 			flags.Var((*address)(&s.addr), "addr", "`host:port` to listen at; port 0 takes a free one")
 			flags.Var(timeWithin(&s.wait, 0, time.Minute), "wait",
-				"how `long` a duplicate waits for the first request before it is told 409, 0s to 1m")
+				"`duration` that a duplicate waits for the first request before it is told 409, 0s to 1m")
 			flags.StringVar(&s.keep, "keep", "",
 				"a `file` that the engine's records are written to at the end and read from at the start, so that no payment is made\n"+
 					"again after a restart; the ledger begins anew")

@@ -315,14 +315,16 @@ func TestServe(t *testing.T) {
 func TestServeKeeps(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "records")
 	const paid, other = `{"order":"A-1","cents":1}`, `{"order":"A-2","cents":1}`
-	first := serveOnce(t, file, "records of earlier runs: 0", func(url string) string {
+	first, last := serveOnce(t, file, "records of earlier runs: 0", func(url string) string {
 		return send(t, http.MethodPost, url+"/payments?take=0s", "k", paid).body
 	})
-	second := serveOnce(t, file, "records of earlier runs: 1", func(url string) string {
+	require.Equal(t, "stopped; charges: 1, replays: 0", last)
+	second, last := serveOnce(t, file, "records of earlier runs: 1", func(url string) string {
 		require.Contains(t, send(t, http.MethodPost, url+"/payments?take=0s", "l", other).body, `"id":2`)
 		return send(t, http.MethodPost, url+"/payments?take=0s", "k", paid).body
 	})
 	require.Equal(t, first, second)
+	require.Equal(t, "stopped; charges: 1, replays: 1", last, "those of the first run were in another ledger")
 	require.NoError(t, os.WriteFile(file, []byte("scribbled over"), 0o600))
 	for bad, complaint := range map[string]string{
 		file: "idem: damaged snapshot", filepath.Join(file, "x"): "not a directory", t.TempDir(): "is a directory",
@@ -335,18 +337,21 @@ func TestServeKeeps(t *testing.T) {
 	}
 }
 
-// serveOnce runs the command with a file to keep, and returns what use did.
-func serveOnce(t *testing.T, file, greeting string, use func(url string) string) string {
+// serveOnce runs the command with a file to keep, and returns what use did and the last line.
+func serveOnce(t *testing.T, file, greeting string, use func(url string) string) (got, last string) {
 	t.Helper()
 	ctx, interrupt := context.WithCancel(t.Context())
 	out := &lineWriter{lines: make(chan string, 100)}
 	code := make(chan int)
 	go func() { code <- run(ctx, []string{"serve", "-addr", "127.0.0.1:0", "-keep", file}, out, io.Discard) }()
 	require.Equal(t, greeting, <-out.lines)
-	got := use(strings.TrimPrefix(<-out.lines, "payments API: "))
+	got = use(strings.TrimPrefix(<-out.lines, "payments API: "))
 	interrupt()
 	require.Equal(t, exitOK, <-code)
-	return got
+	close(out.lines)
+	for last = range out.lines {
+	}
+	return got, last
 }
 
 // Nothing begins while the server is shut: it might end after what is kept was written.

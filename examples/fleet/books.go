@@ -57,7 +57,7 @@ func openBooks(ctx context.Context, s setup) (*books, error) {
 	}
 	options, err := redis.ParseURL(s.URL)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("REDIS_URL: %w", err)
 	}
 	client := redis.NewClient(options)
 	store, err := redisstore.New(client, redisstore.Config{
@@ -72,7 +72,7 @@ func openBooks(ctx context.Context, s setup) (*books, error) {
 func openPostgres(ctx context.Context, s setup) (*books, error) {
 	cfg, err := pgxpool.ParseConfig(s.URL)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("DATABASE_URL: %w", err)
 	}
 	cfg.MaxConns = 16 // by default there are as many as processors, and each run holds one for its transaction
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
@@ -95,11 +95,11 @@ func openPostgres(ctx context.Context, s setup) (*books, error) {
 	}, nil
 }
 
-// prepare makes what is needed in a database, and returns what removes it. Redis needs nothing, and its keys
-// expire.
+// prepare makes what is needed in a database, and returns what removes it. Redis only needs to be there: its keys
+// expire. It is asked now, because the servers would try for a long time to reach it.
 func (b *books) prepare(ctx context.Context, s setup) (remove func() error, err error) {
 	if b.postgres == nil {
-		return func() error { return nil }, nil
+		return func() error { return nil }, b.knock(ctx)
 	}
 	remove = func() error { return b.dropSchema(context.WithoutCancel(ctx), s.Space) } // after an interrupt, too
 	if err = pgstore.Migrate(ctx, b.pool, s.Space); err != nil {
@@ -111,6 +111,16 @@ func (b *books) prepare(ctx context.Context, s setup) (remove func() error, err 
 		return nil, errors.Join(err, remove())
 	}
 	return remove, nil
+}
+
+// knock finds out whether Redis answers. The client by itself tries for a minute to reach a host that is silent.
+func (b *books) knock(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Second, errors.New("no answer within ten seconds"))
+	defer cancel()
+	if _, _, err := b.store.Lookup(ctx, scope, "is anybody there?"); err != nil {
+		return fmt.Errorf("REDIS_URL: %w", err)
+	}
+	return nil
 }
 
 func (b *books) dropSchema(ctx context.Context, name string) error {

@@ -60,7 +60,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags.Var(policy{&f.Policy}, "policy", "`what` becomes of a key whose server died, takeover or hold")
 	flags.Var(number{&f.orders, 60, 20_000}, "orders", "`number` of orders, 60 to 20000")
 	flags.Var(number{&f.customers, 1, 200}, "customers", "`number` of orders that are sent at a time, 1 to 200")
-	flags.Var(seconds{&f.Lease, time.Second, time.Minute}, "lease", "`time` after which a dead server is noticed, 1s to 1m")
+	flags.Var(seconds{&f.Lease, time.Second, time.Minute}, "lease", "`duration` after which a dead server is noticed, 1s to 1m")
 	flags.StringVar(&serve, "serve", "", "be one of the servers, as this `JSON` says; for the program's own use")
 	err := flags.Parse(args)
 	switch {
@@ -120,10 +120,14 @@ func (c choice) Set(s string) error {
 type policy struct{ value *idem.LeasePolicy }
 
 func (p policy) String() string {
-	if p.value != nil && *p.value == idem.Hold {
+	switch {
+	case p.value == nil:
+		return ""
+	case *p.value == idem.Hold:
 		return "hold"
+	default:
+		return "takeover"
 	}
-	return "takeover"
 }
 
 func (p policy) Set(s string) error {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"net"
 	"os"
 	"strings"
 	"testing"
@@ -103,6 +104,26 @@ func TestFleet(t *testing.T) {
 	})
 }
 
+// TestBadURL has servers that are not there and variables that name none.
+func TestBadURL(t *testing.T) {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, free.Close())
+	for name, c := range map[string]struct{ variable, value, flags, want string }{
+		"nobody answers":  {"REDIS_URL", "redis://" + free.Addr().String(), "-store redis", "fleet: REDIS_URL: redisstore: lookup: "},
+		"no Redis URL":    {"REDIS_URL", "foo", "-store redis", "fleet: REDIS_URL: redis: invalid URL scheme"},
+		"no Postgres URL": {"DATABASE_URL", "foo", "-store postgres", "fleet: DATABASE_URL: cannot parse"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv(c.variable, c.value)
+			code, stdout, stderr := call(t, c.flags)
+			require.Equal(t, exitFailed, code)
+			require.Empty(t, stdout)
+			require.Contains(t, stderr, c.want)
+		})
+	}
+}
+
 func TestFlags(t *testing.T) {
 	t.Run("help is for stdout", func(t *testing.T) {
 		code, stdout, stderr := call(t, "-h")
@@ -111,6 +132,8 @@ func TestFlags(t *testing.T) {
 		for _, flag := range []string{"-store", "-policy", "-orders", "-customers", "-lease"} {
 			require.Contains(t, stdout, flag)
 		}
+		require.Contains(t, stdout, "(default takeover)")
+		require.Contains(t, stdout, "-lease duration")
 	})
 	for flags, want := range map[string]string{
 		"-store mysql":   `invalid value "mysql" for flag -store: must be redis or postgres`,

@@ -103,7 +103,7 @@ func openPool(ctx context.Context, schema string, end *undoing) (*pgxpool.Pool, 
 	end.add(stop)
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("DATABASE_URL: %w", err)
 	}
 	cfg.ConnConfig.RuntimeParams["search_path"] = schema
 	cfg.MaxConns = 32 // a worker holds one for its transaction, and needs another for the claim

@@ -35,7 +35,7 @@ func main() {
 }
 
 // run is main with its surroundings as arguments. It returns the exit status: 0 when every payment was made once, 1
-// when one was not, 2 when the demonstration itself could not be done.
+// when one was not, 2 when the demonstration itself could not be done, 130 when it was interrupted.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	o, err := parse(args, stderr)
 	switch {
@@ -44,10 +44,17 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case err != nil:
 		return 2 // parse has said why
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("not done after %v, see -timeout", o.timeout))
+	limited, cancel := context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("not done after %v, see -timeout", o.timeout))
 	defer cancel()
-	r, err := demonstrate(ctx, o)
-	if err != nil {
+	r, err := demonstrate(limited, o)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		fmt.Fprintln(stderr, "inbox: interrupted")
+		return 130
+	case err != nil && limited.Err() != nil:
+		fmt.Fprintln(stderr, "inbox:", context.Cause(limited))
+		return 2
+	case err != nil:
 		fmt.Fprintln(stderr, "inbox:", err)
 		return 2
 	}
@@ -65,8 +72,8 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 		fmt.Fprint(stderr, "Usage: inbox [flags]\n\nConsumes payments into Postgres, each of them once, whatever fails.\n\n")
 		fs.PrintDefaults()
 	}
-	fs.IntVar(&o.payments, "payments", 1000, "how many `payments` there are; every other one is published twice")
-	fs.IntVar(&o.workers, "workers", 8, "how many are made at a `time`")
+	fs.IntVar(&o.payments, "payments", 1000, "`number` of payments; every other one is published twice")
+	fs.IntVar(&o.workers, "workers", 8, "`number` of payments that are made at once")
 	fs.DurationVar(&o.timeout, "timeout", 2*time.Minute, "when to give up")
 	if err = fs.Parse(args); err != nil {
 		return o, err

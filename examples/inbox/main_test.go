@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"strings"
 	"testing"
 
@@ -45,6 +46,7 @@ func TestFlags(t *testing.T) {
 		"-timeout -1s": "-timeout is -1s, want more than 0",
 		"now":          `unexpected argument "now"`,
 		"-x":           "flag provided but not defined: -x",
+		"-timeout 1ms": "inbox: not done after 1ms, see -timeout",
 	} {
 		var stdout, stderr bytes.Buffer
 		code := run(t.Context(), strings.Fields(args), &stdout, &stderr)
@@ -52,4 +54,23 @@ func TestFlags(t *testing.T) {
 		require.Contains(t, stderr.String(), says)
 		require.Empty(t, stdout.String())
 	}
+	var stdout, stderr bytes.Buffer
+	require.Zero(t, run(t.Context(), []string{"-h"}, &stdout, &stderr))
+	require.Contains(t, stderr.String(), "-payments number")
+	require.Contains(t, stderr.String(), "-workers number")
+}
+
+func TestInterruptEndsIt(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var stdout, stderr bytes.Buffer
+	require.Equal(t, 130, run(ctx, nil, &stdout, &stderr))
+	require.Equal(t, "inbox: interrupted\n", stderr.String())
+}
+
+func TestBadURL(t *testing.T) {
+	t.Setenv("DATABASE_URL", "foo")
+	var stdout, stderr bytes.Buffer
+	require.Equal(t, 2, run(t.Context(), nil, &stdout, &stderr))
+	require.Contains(t, stderr.String(), "inbox: DATABASE_URL: cannot parse")
 }

@@ -84,6 +84,9 @@ func TestFlags(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	require.Zero(t, run(t.Context(), []string{"-h"}, &stdout, &stderr))
 	require.Contains(t, stderr.String(), "Usage: queue [flags]")
+	for _, named := range []string{"-payments number", "-consumers number", "-workers number", "-kill duration"} {
+		require.Contains(t, stderr.String(), named)
+	}
 }
 
 func TestInterruptEndsIt(t *testing.T) {
