@@ -196,7 +196,6 @@ func TestMaxRecords(t *testing.T) {
 		r.full("one more")
 		_, err := r.Begin(r.Context(), idem.Request{Key: "one more"})
 		require.ErrorContains(r, err, "Config.MaxRecords is reached")
-		r.full("one more")
 		require.Equal(r, 100, r.Len())
 		for i := range 98 { // nothing was evicted, neither what is done nor what is in progress
 			r.replays(fmt.Sprint(i), "b")

@@ -113,7 +113,7 @@ func (e *Engine) tellRestored(records, over int, away time.Duration) {
 		e.nudge() // of these the sweeper tells
 	}
 	if e.cfg.Logger != nil {
-		e.cfg.Logger.Info("snapshot restored", "records", records, "over", over, "age", away)
+		e.cfg.Logger.Info("idem: snapshot restored", "records", records, "over", over, "age", away)
 	}
 }
 

@@ -118,16 +118,12 @@ func (c *Config) validate() error {
 	switch {
 	case c.Scope == nil:
 		return errors.New("fasthttpidem: Config.Scope is missing: a key belongs to somebody")
-	case min(c.MaxRequestBytes, c.MaxResponseBytes) < 0:
-		return errors.New("fasthttpidem: Config.MaxRequestBytes or MaxResponseBytes is negative")
-	case min(c.Wait, c.MaxRun) < 0:
-		return errors.New("fasthttpidem: Config.Wait or MaxRun is negative")
 	case c.Header != "" && !httpwire.IsToken(c.Header):
 		return fmt.Errorf("fasthttpidem: Config.Header is not the name of a header field: %q", c.Header)
 	case c.DocsURL != "" && !httpwire.IsDocsURL(c.DocsURL):
 		return fmt.Errorf("fasthttpidem: Config.DocsURL is not an absolute URL without a fragment: %q", c.DocsURL)
 	}
-	return nil
+	return httpwire.CheckLimits("fasthttpidem", c.MaxRequestBytes, c.MaxResponseBytes, c.Wait, c.MaxRun)
 }
 
 func (c *Config) withDefaults() Config {

@@ -208,7 +208,8 @@ func TestStoreThatHangs(t *testing.T) {
 				start := time.Now()
 				require.Equal(t, c.status, call(t, h, "k", "").status)
 				require.Equal(t, c.want, time.Since(start))
-				require.Contains(t, log.String(), "the store did not answer within Config.StoreTimeout")
+				require.Contains(t, log.String(), "(Config.StoreTimeout)")
+				require.Contains(t, log.String(), "method=POST path=/payments")
 			})
 		})
 	}

@@ -96,16 +96,18 @@ func (g *guard) withoutStore(next fasthttp.RequestHandler, ctx *fasthttp.Request
 	logger := g.conf.Logger
 	switch {
 	case errors.Is(err, idem.ErrKey):
-		logger.ErrorContext(in.values, "the store takes no key or scope of this length", "error", err,
-			"key_bytes", len(in.request.Key), "scope_bytes", len(in.request.Scope))
+		logger.ErrorContext(in.values, "fasthttpidem: the store takes no key or scope of this length", "error", err,
+			"method", string(ctx.Method()), "path", string(ctx.Path()), "key_bytes", len(in.request.Key), "scope_bytes", len(in.request.Scope))
 		p := httpidem.NewProblem(httpidem.CodeKeyInvalid)
 		p.Detail = httpwire.KeyTooLong
 		g.refuse(ctx, p)
 	case g.conf.FailOpen && in.values.Err() == nil: // a context that is done makes a store fail too
-		logger.WarnContext(in.values, "no store: handler runs without protection", "error", err)
+		logger.WarnContext(in.values, "fasthttpidem: no store: handler runs without protection", "error", err,
+			"method", string(ctx.Method()), "path", string(ctx.Path()))
 		next(ctx)
 	default:
-		logger.ErrorContext(in.values, "no store: request refused", "error", err)
+		logger.ErrorContext(in.values, "fasthttpidem: no store: request refused", "error", err,
+			"method", string(ctx.Method()), "path", string(ctx.Path()))
 		g.refuse(ctx, httpidem.NewProblem(httpidem.CodeStoreUnavailable))
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -215,6 +216,8 @@ func TestNewRefusesBadConfig(t *testing.T) {
 	}
 	_, err := fasthttpidem.New(nil, fasthttpidem.Config{Scope: fasthttpidem.SharedScope})
 	require.ErrorContains(t, err, "no store")
+	_, err = fasthttpidem.New(engine, fasthttpidem.Config{Scope: fasthttpidem.SharedScope, MaxRun: -time.Second})
+	require.ErrorContains(t, err, "Config.MaxRun is -1s, want zero or more")
 }
 
 func TestScopes(t *testing.T) {

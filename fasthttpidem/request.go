@@ -56,10 +56,12 @@ func (g *guard) read(in *intake, ctx *fasthttp.RequestCtx) *httpidem.Problem {
 	in.request.Fingerprint, err = g.fingerprint(in, ctx)
 	switch {
 	case errors.Is(err, fasthttp.ErrBodyTooLarge):
-		return httpidem.NewProblem(httpidem.CodeRequestTooLarge)
+		p := httpidem.NewProblem(httpidem.CodeRequestTooLarge)
+		p.Detail = httpwire.TooLarge(int64(g.conf.MaxRequestBytes))
+		return p
 	case errors.Is(err, errConsumed):
 		// For whoever built the server to mend; the client can do nothing.
-		g.conf.Logger.ErrorContext(in.values, "request refused: its body was read before the middleware could", "path", string(ctx.Path()))
+		g.conf.Logger.ErrorContext(in.values, "fasthttpidem: request refused: its body was read before the middleware could", "path", string(ctx.Path()))
 		return httpidem.ProblemOf(err, httpidem.CodeRequestInvalid)
 	case err != nil:
 		return httpidem.ProblemOf(err, httpidem.CodeRequestInvalid)

@@ -130,7 +130,8 @@ func (x *run) fail(ctx *fasthttp.RequestCtx, err error) {
 }
 
 func (x *run) tell(err error) {
-	x.conf.Logger.ErrorContext(x.tenure.Context(), "handler ran, but its response could not be recorded", "error", err)
+	x.conf.Logger.ErrorContext(x.tenure.Context(), "fasthttpidem: handler ran, but its response could not be recorded", "error", err,
+		"token", x.tenure.Claim().Token)
 }
 
 // collect returns the body of the response, if it is one that can be kept. A stream that says how long it is, as of a

@@ -69,8 +69,8 @@ func (g *guard) answer(next http.Handler, w http.ResponseWriter, r *http.Request
 // the handler is at worst what a server without the middleware would do.
 func (g *guard) withoutStore(next http.Handler, w http.ResponseWriter, r *http.Request, in *intake, err error) {
 	if errors.Is(err, idem.ErrKey) {
-		g.conf.Logger.ErrorContext(r.Context(), "the store takes no key or scope of this length", "error", err,
-			"key_bytes", len(in.request.Key), "scope_bytes", len(in.request.Scope))
+		g.conf.Logger.ErrorContext(r.Context(), "httpidem: the store takes no key or scope of this length", "error", err,
+			"method", r.Method, "path", r.URL.Path, "key_bytes", len(in.request.Key), "scope_bytes", len(in.request.Scope))
 		p := NewProblem(CodeKeyInvalid)
 		p.Detail = httpwire.KeyTooLong
 		g.refuse(w, r, p)
@@ -79,13 +79,14 @@ func (g *guard) withoutStore(next http.Handler, w http.ResponseWriter, r *http.R
 	// A context that is done makes a store fail too. Then nobody reads an answer, and the client that
 	// comes back shall find the work not done.
 	if g.conf.FailOpen && r.Context().Err() == nil {
-		g.conf.Logger.WarnContext(r.Context(), "no store: handler runs without protection", "error", err)
+		g.conf.Logger.WarnContext(r.Context(), "httpidem: no store: handler runs without protection", "error", err,
+			"method", r.Method, "path", r.URL.Path)
 		b := &body{data: in.body}
 		in.serve(r.Context(), next, w, r, b)
 		b.end()
 		return
 	}
-	g.conf.Logger.ErrorContext(r.Context(), "no store: request refused", "error", err)
+	g.conf.Logger.ErrorContext(r.Context(), "httpidem: no store: request refused", "error", err, "method", r.Method, "path", r.URL.Path)
 	g.refuse(w, r, NewProblem(CodeStoreUnavailable))
 }
 

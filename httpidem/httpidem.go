@@ -113,11 +113,8 @@ func (c *Config) validate() error {
 	if c.Scope == nil {
 		return errors.New("httpidem: Config.Scope is missing: a key belongs to somebody")
 	}
-	if min(c.MaxRequestBytes, c.MaxResponseBytes) < 0 {
-		return errors.New("httpidem: Config.MaxRequestBytes or MaxResponseBytes is negative")
-	}
-	if min(c.Wait, c.MaxRun) < 0 {
-		return errors.New("httpidem: Config.Wait or MaxRun is negative")
+	if err := httpwire.CheckLimits("httpidem", c.MaxRequestBytes, c.MaxResponseBytes, c.Wait, c.MaxRun); err != nil {
+		return err
 	}
 	if c.Header != "" && !httpwire.IsToken(c.Header) {
 		return fmt.Errorf("httpidem: Config.Header is not the name of a header field: %q", c.Header)

@@ -129,6 +129,8 @@ func TestNewRefusesBadConfig(t *testing.T) {
 	}
 	_, err := httpidem.New(nil, httpidem.Config{Scope: httpidem.SharedScope})
 	require.ErrorContains(t, err, "no store")
+	_, err = httpidem.New(engine, httpidem.Config{Scope: httpidem.SharedScope, MaxRun: -time.Second})
+	require.ErrorContains(t, err, "Config.MaxRun is -1s, want zero or more")
 }
 
 // A middleware of one's own has the same answers.

@@ -66,7 +66,7 @@ func (rec *recorder) WriteHeader(code int) {
 		return
 	}
 	if rec.status != 0 {
-		rec.logger.Warn("superfluous call of WriteHeader", "status", code)
+		rec.logger.Warn("httpidem: superfluous call of WriteHeader", "status", code)
 		return
 	}
 	if code < 100 || code > 999 {

@@ -122,7 +122,7 @@ func isConsumed(r *http.Request, n int, err error) bool {
 // tooLate returns how a request is refused whose body was consumed. That is for whoever built the server
 // to mend; the client can do nothing.
 func (g *guard) tooLate(r *http.Request) *Problem {
-	g.conf.Logger.ErrorContext(r.Context(), "request refused: its body was read before the middleware could", "path", r.URL.Path)
+	g.conf.Logger.ErrorContext(r.Context(), "httpidem: request refused: its body was read before the middleware could", "path", r.URL.Path)
 	p := NewProblem(CodeRequestInvalid)
 	p.Detail = httpwire.ReadTooEarly
 	return p
@@ -131,8 +131,10 @@ func (g *guard) tooLate(r *http.Request) *Problem {
 // unreadable returns how a request is refused whose body could not be read.
 func unreadable(err error) *Problem {
 	// The limit may be that of a middleware around this one.
-	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return NewProblem(CodeRequestTooLarge)
+	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		p := NewProblem(CodeRequestTooLarge)
+		p.Detail = httpwire.TooLarge(tooLarge.Limit)
+		return p
 	}
 	return NewProblem(CodeRequestInvalid)
 }

@@ -156,6 +156,7 @@ func TestRequestLimit(t *testing.T) {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
 		requireProblem(t, w, 413, httpidem.CodeRequestTooLarge)
+		require.Contains(t, w.Body.String(), "more than 100 bytes")
 	})
 	t.Run("may be that of a middleware around", func(t *testing.T) {
 		h := http.MaxBytesHandler(guard(t, httpidem.Config{})(status(201, "")), 10)

@@ -96,7 +96,8 @@ func (x *run) response(action Action) (resp idem.Response) {
 // fail answers a request that was run and could not be recorded. The claim is kept, so that the handler
 // is not run again before its lease ends: the effect took place.
 func (x *run) fail(r *http.Request, err error) {
-	x.conf.Logger.ErrorContext(&x.values, "handler ran, but its response could not be recorded", "error", err, "status", x.rec.status)
+	x.conf.Logger.ErrorContext(&x.values, "httpidem: handler ran, but its response could not be recorded", "error", err,
+		"status", x.rec.status, "method", r.Method, "path", r.URL.Path, "token", x.tenure.Claim().Token)
 	switch {
 	case x.rec.hijacked: // the connection is not ours any more
 	case x.rec.streaming:

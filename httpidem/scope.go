@@ -17,11 +17,9 @@ func ScopeHeader(name string) func(*http.Request) (string, error) {
 	return func(r *http.Request) (string, error) {
 		lines := r.Header[name]
 		if len(lines) != 1 || lines[0] == "" {
-			return "", &Problem{
-				Status: http.StatusUnauthorized,
-				Code:   CodeScopeUnknown,
-				Detail: "The request needs one header field " + name + ".",
-			}
+			p := NewProblem(CodeScopeUnknown)
+			p.Detail = "The request needs one header field " + name + "."
+			return "", p
 		}
 		return httpwire.ScopeOf(lines[0]), nil
 	}

@@ -3,6 +3,7 @@ package httpidem_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"testing"
@@ -36,7 +37,8 @@ func TestStoreThatHangs(t *testing.T) {
 			start := time.Now()
 			require.Equal(t, c.status, post(t, h, "k", "").Code, name)
 			require.Equal(t, c.want, time.Since(start), name)
-			require.Contains(t, log.String(), "the store did not answer within Config.StoreTimeout", name)
+			require.Contains(t, log.String(), fmt.Sprintf("hangingBegin, did not answer within %v (Config.StoreTimeout)", c.want), name)
+			require.Contains(t, log.String(), "method=POST path=/payments", name)
 		})
 	}
 }

@@ -52,7 +52,8 @@ type Transport struct {
 	// Header is the name of the field that carries the key. Empty means [DefaultHeader].
 	Header string
 
-	// MaxAttempts is how often a request is sent at most, the first time included. Zero means 4.
+	// MaxAttempts is how often a request is sent at most, the first time included. Zero means 4. What net/http itself sends
+	// again, since a connection that it had kept ended before the answer came, is part of the same attempt.
 	MaxAttempts int
 
 	// MinBackoff bounds the random wait before the second attempt. Zero means 100 ms, or MaxBackoff if
@@ -87,7 +88,7 @@ type RetryError struct {
 	// String in the header it is the value, without quotes and escapes.
 	Key string
 
-	// Attempts is how often the request was sent. It is zero if it could not be sent at all.
+	// Attempts is how often the request was sent, without what net/http sent again by itself. It is zero if it could not be sent at all.
 	Attempts int
 
 	// MayHaveRun is false only if no attempt can have reached the application: there was none, or no
@@ -178,7 +179,7 @@ func (t *Transport) withDefaults() (Transport, error) {
 		{"MaxBodyBytes", int64(t.MaxBodyBytes)},
 	} {
 		if field.value < 0 {
-			return Transport{}, fmt.Errorf("httpidem: Transport.%s is negative", field.name)
+			return Transport{}, fmt.Errorf("httpidem: Transport.%s is %d, want zero, for the default, or more", field.name, field.value)
 		}
 	}
 	conf := Transport{

@@ -260,12 +260,12 @@ func TestTransportLeavesTheRequestAlone(t *testing.T) {
 
 func TestTransportRefusesBadFields(t *testing.T) {
 	for want, tr := range map[string]*httpidem.Transport{
-		"MaxAttempts is negative":                 {MaxAttempts: -1},
-		"MinBackoff is negative":                  {MinBackoff: -1},
-		"MaxBackoff is negative":                  {MaxBackoff: -1},
-		"MaxRetryAfter is negative":               {MaxRetryAfter: -1},
-		"AttemptTimeout is negative":              {AttemptTimeout: -1},
-		"MaxBodyBytes is negative":                {MaxBodyBytes: -1},
+		"MaxAttempts is -1, want zero":            {MaxAttempts: -1},
+		"MinBackoff is -1, want zero":             {MinBackoff: -1},
+		"MaxBackoff is -1, want zero":             {MaxBackoff: -1},
+		"MaxRetryAfter is -1, want zero":          {MaxRetryAfter: -1},
+		"AttemptTimeout is -1, want zero":         {AttemptTimeout: -1},
+		"MaxBodyBytes is -1, want zero":           {MaxBodyBytes: -1},
 		"MinBackoff (2s) is above MaxBackoff":     {MinBackoff: 2 * time.Second, MaxBackoff: time.Second},
 		`not the name of a header field: "a b"`:   {Header: "a b"},
 		`not the name of a header field: "clé"`:   {Header: "clé"},

@@ -86,9 +86,9 @@ func (c *Config) validate() error {
 	}
 	switch {
 	case c.TTL < 0:
-		return fmt.Errorf("pgstore: Config.TTL is %v, want more than zero", c.TTL)
+		return fmt.Errorf("pgstore: Config.TTL is %v, want zero, for the default, or more", c.TTL)
 	case c.Lease < 0:
-		return fmt.Errorf("pgstore: Config.Lease is %v, want more than zero", c.Lease)
+		return fmt.Errorf("pgstore: Config.Lease is %v, want zero, for the default, or more", c.Lease)
 	case c.OnLeaseExpiry > idem.Hold:
 		return fmt.Errorf("pgstore: Config.OnLeaseExpiry is %d, want TakeOver or Hold", c.OnLeaseExpiry)
 	}

@@ -15,8 +15,8 @@ import (
 func TestNewRefusesABadConfig(t *testing.T) {
 	pool := newPool(t, databaseURL)
 	for want, cfg := range map[string]pgstore.Config{
-		"Config.TTL is -1ns, want more than zero":                          {TTL: -1},
-		"Config.Lease is -1s, want more than zero":                         {Lease: -time.Second},
+		"Config.TTL is -1ns, want zero, for the default, or more":          {TTL: -1},
+		"Config.Lease is -1s, want zero, for the default, or more":         {Lease: -time.Second},
 		"Config.OnLeaseExpiry is 2, want TakeOver or Hold":                 {OnLeaseExpiry: idem.Hold + 1},
 		"Config.MaxKeyBytes is 326, want 1 to 325":                         {MaxKeyBytes: 326},
 		"Config.MaxResponseBytes is -1, want 1 to 536870912":               {MaxResponseBytes: -1},

@@ -14,6 +14,7 @@ type Asker struct {
 	Store   idem.Store
 	wait    time.Duration
 	timeout time.Duration // negative: none
+	slow    error         // says in the log what a deadline was exceeded
 }
 
 // NewAsker returns one. A duplicate waits for the owner for wait, zero: not at all. The store has the time of timeout to
@@ -22,7 +23,8 @@ func NewAsker(store idem.Store, wait, timeout time.Duration) Asker {
 	if _, ok := store.(*idem.Engine); ok {
 		timeout = -1 // it never hangs, and a timer takes a tenth of a request's time
 	}
-	return Asker{Store: store, wait: wait, timeout: timeout}
+	slow := fmt.Errorf("the store, a %T, did not answer within %v (Config.StoreTimeout)", store, timeout)
+	return Asker{Store: store, wait: wait, timeout: timeout, slow: slow}
 }
 
 // Begin asks for the claim, and waits for the owner as long as may be: until ctx ends or, if that says more, done is closed. The
@@ -66,14 +68,11 @@ func (a *Asker) ask(ctx context.Context, req idem.Request) (idem.Outcome, error)
 	if a.timeout < 0 {
 		return a.Store.Begin(ctx, req)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, a.timeout, errSlow)
+	ctx, cancel := context.WithTimeoutCause(ctx, a.timeout, a.slow)
 	defer cancel()
 	out, err := a.Store.Begin(ctx, req)
-	if err != nil && context.Cause(ctx) == errSlow && !errors.Is(err, errSlow) { //nolint:errorlint // it is that very error
-		err = fmt.Errorf("%w: %w", errSlow, err)
+	if err != nil && context.Cause(ctx) == a.slow && !errors.Is(err, a.slow) { //nolint:errorlint // it is that very error
+		err = fmt.Errorf("%w: %w", a.slow, err)
 	}
 	return out, err
 }
-
-// errSlow says in the log what a deadline was exceeded.
-var errSlow = errors.New("the store did not answer within Config.StoreTimeout")

@@ -87,7 +87,8 @@ func (t *Tenure) Release() {
 	ctx := t.finishing()
 	defer ctx.End(nil)
 	if err := t.terms.Store.Abandon(ctx, t.terms.Claim); err != nil {
-		t.terms.Logger.WarnContext(ctx, "claim could not be given up; the key is free when its lease ends", "error", err)
+		t.terms.Logger.WarnContext(ctx, "idem: claim could not be given up; the key is free when its lease ends", "error", err,
+			"token", t.terms.Claim.Token)
 	}
 }
 
@@ -127,6 +128,7 @@ func (t *Tenure) Lost(err error) {
 	if err != nil && idem.Completed(t.terms.Values, t.terms.Store, t.terms.Claim) {
 		return
 	}
-	t.terms.Logger.WarnContext(t.terms.Values, "claim lost while its handler runs", "error", err)
+	t.terms.Logger.WarnContext(t.terms.Values, "idem: claim lost while its handler runs", "error", err,
+		"token", t.terms.Claim.Token)
 	t.ctx.End(idem.ErrClaimLost)
 }
