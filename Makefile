@@ -49,10 +49,10 @@ heavy: ## the heavy tests (TestHeavy…) and what fuzzing starts with, once, wit
 	@$(MAKE) -j2 heavy-busy heavy-waiting
 
 heavy-busy:
-	@for m in $(BUSY); do echo "-- $$m"; (cd "$$m"; GOWORK=off go test -timeout 20m -run '^(TestHeavy|Fuzz)' ./...); done
+	@for m in $(BUSY); do echo "-- $$m"; (cd "$$m"; GOWORK=off go test -timeout 20m -parallel 8 -run '^(TestHeavy|Fuzz)' ./...); done
 
 heavy-waiting:
-	@for m in $(filter-out $(BUSY),$(MODULES)); do echo "-- $$m"; (cd "$$m"; GOWORK=off go test -timeout 20m -run '^(TestHeavy|Fuzz)' ./...); done
+	@for m in $(filter-out $(BUSY),$(MODULES)); do echo "-- $$m"; (cd "$$m"; GOWORK=off go test -timeout 20m -parallel 8 -run '^(TestHeavy|Fuzz)' ./...); done
 
 .PHONY: test-unit
 test-unit: ## tests of the root module only, which need no server

@@ -103,6 +103,7 @@ func TestLongestLeaseIsToldAsItIs(t *testing.T) {
 
 // One line that goes dead costs a beat, and not the claim: the beat ends in time for the next one, over another line.
 func TestHeartbeatOutlivesALineThatGoesDead(t *testing.T) {
+	t.Parallel()
 	for _, heeds := range []bool{true, false} {
 		server, _ := start(t)
 		proxy := proxied(t, server.Addr)
@@ -126,6 +127,7 @@ func TestHeartbeatOutlivesALineThatGoesDead(t *testing.T) {
 
 // Also while no connection can be had: all that the pool may have are taken.
 func TestSettlingEndsWithoutAConnection(t *testing.T) {
+	t.Parallel()
 	for _, heeds := range []bool{true, false} {
 		server, _ := start(t)
 		c := client(t, &redis.Options{Addr: server.Addr, PoolSize: 1, ContextTimeoutEnabled: heeds})
