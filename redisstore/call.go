@@ -13,21 +13,12 @@ import (
 	"github.com/seed-5bb5eb37/idem/internal/heed"
 )
 
-// settleTimeout bounds a call that settles a claim, which the end of the caller's context does not.
-const settleTimeout = 5 * time.Second
-
 // settle runs an action of an owner, who may have left already.
 func (s *Store) settle(ctx context.Context, a *action, key string, args ...string) (string, error) {
-	now := time.Now()
-	if deadline, ok := ctx.Deadline(); ok && deadline.Before(now.Add(s.bound)) && ctx.Err() == nil {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(context.WithoutCancel(ctx), deadline)
-		defer cancel()
-	} else {
-		ctx = s.bounds.of(ctx, now, s.bound)
-	}
+	ctx, cancel := s.ends.of(ctx)
+	defer cancel()
 	text, err := s.call(ctx, a, key, args...)
-	if err != nil && ctx.Err() != nil {
+	if err != nil && err == context.Cause(ctx) { //nolint:errorlint // it is that very error, of which nobody knows yet what it is about
 		err = fmt.Errorf("redisstore: %s: %w", a.name, err)
 	}
 	return text, err
@@ -73,9 +64,7 @@ func isBroken(err error) bool {
 // moment before ctx does that it has passed.
 func ended(ctx context.Context, err error) bool {
 	if end, ok := ctx.Deadline(); ok && errors.Is(err, os.ErrDeadlineExceeded) && time.Until(end) < time.Millisecond {
-		if _, lags := ctx.(bounded); !lags {
-			<-ctx.Done()
-		}
+		<-ctx.Done()
 	}
 	return ctx.Err() != nil
 }

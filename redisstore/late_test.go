@@ -14,39 +14,32 @@ import (
 	"github.com/seed-5bb5eb37/idem/redisstore"
 )
 
-// A late try is a copy of Begin that a server comes to when the first one has long been answered: the client had sent it
-// over a line that it then gave up.
-func lateTry(t *testing.T, policy idem.LeasePolicy, lease time.Duration, meanwhile func(*redisstore.Store, idem.Claim) error) idem.State {
+// lateTry has a server come to a copy of Begin when the first one has long been answered, and something has been done with
+// the claim: the client had sent it over a line that it then gave up.
+func lateTry(t *testing.T, meanwhile func(*redisstore.Store, idem.Claim) error) *redisstore.Store {
 	t.Helper()
 	c, direct, tap := connect(t), connect(t), &tap{}
 	c.AddHook(tap)
-	s := open(t, c, redisstore.Config{OnLeaseExpiry: policy})
+	s := open(t, c, redisstore.Config{OnLeaseExpiry: idem.Hold})
 	everything(t, s, "known", func(string) {}) // the server has seen the scripts
 	tap.take()
 	req := request("k")
-	req.Lease = lease
+	req.Lease = time.Minute
 	claim := fresh(t, s, req)
 	sent := tap.take()[0]
 	require.NoError(t, meanwhile(s, claim))
 	require.NoError(t, direct.Do(t.Context(), sent...).Err())
-	time.Sleep(2 * lease)
-	out, err := s.Begin(t.Context(), req)
-	require.NoError(t, err)
-	return out.State
+	return s
 }
 
 func TestLateTryOfBeginLeavesALongerLeaseAlone(t *testing.T) {
-	state := lateTry(t, idem.TakeOver, 100*time.Millisecond, func(s *redisstore.Store, c idem.Claim) error {
-		return s.Extend(t.Context(), c, time.Hour)
-	})
-	require.Equal(t, idem.InProgress, state)
+	s := lateTry(t, func(s *redisstore.Store, c idem.Claim) error { return s.Extend(t.Context(), c, time.Hour) })
+	require.Greater(t, expect(t, s, idem.InProgress, request("k")).Remaining, 59*time.Minute)
 }
 
 func TestLateTryOfBeginDoesNotClaimForNobody(t *testing.T) {
-	state := lateTry(t, idem.Hold, 100*time.Millisecond, func(s *redisstore.Store, c idem.Claim) error {
-		return s.Abandon(t.Context(), c)
-	})
-	require.Equal(t, idem.Fresh, state)
+	s := lateTry(t, func(s *redisstore.Store, c idem.Claim) error { return s.Abandon(t.Context(), c) })
+	expect(t, s, idem.Fresh, request("k"))
 }
 
 // loseOne lets one script be carried out and then says that the line broke.
@@ -105,21 +98,23 @@ func TestLongestLeaseIsToldAsItIs(t *testing.T) {
 func TestHeartbeatOutlivesALineThatGoesDead(t *testing.T) {
 	t.Parallel()
 	for _, heeds := range []bool{true, false} {
-		server, _ := start(t)
-		proxy := proxied(t, server.Addr)
-		s := open(t, client(t, &redis.Options{Addr: proxy.Addr(), ContextTimeoutEnabled: heeds}), redisstore.Config{})
+		server, direct := start(t)
+		proxy, tap := proxied(t, server.Addr), &tap{}
+		c := client(t, &redis.Options{Addr: proxy.Addr(), ContextTimeoutEnabled: heeds})
+		c.AddHook(tap)
+		p := prefix()
+		s, other := open(t, c, redisstore.Config{Prefix: p}), open(t, direct, redisstore.Config{Prefix: p})
 		req := request("k")
 		req.Lease = 3 * time.Second
+		left := func() time.Duration { return expect(t, other, idem.InProgress, req).Remaining }
 		_, err := idem.Do(t.Context(), s, req, func(ctx context.Context, _ idem.Claim) (idem.Response, error) {
+			tap.take()
 			proxy.BlackHole(true)
-			time.Sleep(1200 * time.Millisecond) // the beat after a second is lost
-			proxy.BlackHole(false)              // for new lines
-			select {
-			case <-ctx.Done():
-				return idem.Response{}, context.Cause(ctx)
-			case <-time.After(4 * time.Second):
-				return text("done"), nil
-			}
+			eventually(t, func() bool { return len(tap.take()) > 0 }, "a beat, which is lost")
+			require.Less(t, left(), 2500*time.Millisecond)
+			proxy.BlackHole(false) // for new lines
+			eventually(t, func() bool { return left() > 2500*time.Millisecond }, "another beat, which is not")
+			return text("done"), ctx.Err()
 		})
 		require.NoError(t, err, "client heeds deadlines: %v", heeds)
 	}

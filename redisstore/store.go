@@ -37,8 +37,7 @@ type Store struct {
 	ttl     span          // the default
 	gone    span          // of a record that is to count no more
 	keys    string        // what the names of all records begin with
-	bound   time.Duration // of a call that settles a claim; only tests change it
-	bounds  bounds        // of all of these
+	ends    ends          // of calls that settle a claim
 
 	closed atomic.Bool
 	room   *waitroom.Room[string]
@@ -79,7 +78,6 @@ func NewWith(adapter Adapter, cfg Config) (*Store, error) {
 		adapter: adapter,
 		cfg:     cfg,
 		keys:    cfg.Prefix + ":",
-		bound:   settleTimeout,
 		room: waitroom.New[string](waitroom.Config{
 			MaxWaiters:       cfg.MaxWaiters,
 			MaxWaitersPerKey: cfg.MaxWaitersPerKey,
@@ -89,6 +87,7 @@ func NewWith(adapter Adapter, cfg Config) (*Store, error) {
 		s.unknown = min(cfg.TTL, maxDuration)
 	}
 	s.lease, s.ttl, s.gone = s.leaseOf(cfg.Lease), s.ttlOf(cfg.TTL), newSpan(0, 0, s.unknown)
+	s.ends.bound = settleTimeout
 	s.crew.init()
 	s.hints.init(cfg.Prefix)
 	if cfg.Logger.Enabled(context.Background(), levelProbe) {

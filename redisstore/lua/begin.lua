@@ -35,6 +35,7 @@ if m then
 	if state == 'c' then
 		waiting = string.sub(m, 58)
 	elseif state == 'e' then
+		-- As ends of owner.lua has it. To make that function here would take a while of each new key's time.
 		local seconds, micros = string.match(m, '^(%d+)%.(%d+)', 50)
 		till = seconds * 1000000 + micros + struct.unpack('>I8', m, 42)
 	end
