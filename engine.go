@@ -98,7 +98,6 @@ type Engine struct {
 	bytes   atomic.Int64
 	records atomic.Int64 // kept only when cfg.MaxRecords is set
 	lapsed  atomic.Int64 // leases that ran out and that the logger was not told of
-	telling atomic.Bool  // the logger is being told
 
 	sweeper   sweeper
 	closeOnce sync.Once
@@ -244,8 +243,14 @@ func (e *Engine) Complete(ctx context.Context, c Claim, resp Response) error {
 		return err
 	}
 	truncated, err := s.complete(&c, h, &resp, ownCell(c.Scope, c.Key, &resp))
-	if err != nil || !truncated || wanted && tooLarge == nil {
-		return err
+	return cmp.Or(err, lessKept(truncated, wanted, tooLarge))
+}
+
+// lessKept is the error of a response of which less was recorded than was to be. truncated: it is recorded as that;
+// wanted: it was that before; tooLarge: why it no longer is what it was.
+func lessKept(truncated, wanted bool, tooLarge error) error {
+	if !truncated || wanted && tooLarge == nil {
+		return nil
 	}
 	return cmp.Or(tooLarge, ErrTruncated)
 }
@@ -353,10 +358,7 @@ func (e *Engine) Resolve(ctx context.Context, scope, key string, resp Response) 
 	}
 	s := e.shardOf(scope, key)
 	truncated, err := s.resolve(scope, key, e.hash(scope, key), &resp, ownCell(scope, key, &resp))
-	if err != nil || !truncated || wanted && tooLarge == nil {
-		return err
-	}
-	return cmp.Or(tooLarge, ErrTruncated)
+	return cmp.Or(err, lessKept(truncated, wanted, tooLarge))
 }
 
 func (e *Engine) checkLook(ctx context.Context, scope, key string) error {
@@ -388,13 +390,15 @@ func (e *Engine) All() iter.Seq[Record] {
 }
 
 // Close drops all records. From then on every method returns ErrClosed, as do the callers that wait; when
-// Close has returned, the engine's goroutine has ended. Closing again does nothing. The error is nil.
+// Close has returned, the engine's goroutines have ended, but for one that has been in Config.Logger for more than a
+// tenth of a second. Closing again does nothing. The error is nil.
 func (e *Engine) Close() error {
 	e.closeOnce.Do(func() {
 		for i := range e.shards {
 			e.shards[i].close()
 		}
 		e.stopSweeper()
+		e.stopTelling()
 	})
 	return nil
 }

@@ -89,3 +89,20 @@ func TestLoggerThatPanicsOrCloses(t *testing.T) {
 		})
 	}
 }
+
+// No goroutine is left that is at work as it should be.
+func TestCloseWaitsForTheLogger(t *testing.T) {
+	var begun chan struct{}
+	told := false
+	bubble(t, idem.Config{Logger: slog.New(handle(func() {
+		close(begun)
+		time.Sleep(90 * time.Millisecond)
+		told = true
+	}))}, func(r rig) {
+		begun = make(chan struct{})
+		r.fresh("k", time.Second)
+		<-begun
+		require.NoError(r, r.Close())
+		require.True(r, told)
+	})
+}

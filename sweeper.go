@@ -34,6 +34,8 @@ type sweeper struct {
 	done   chan struct{} // closed by stop
 	ended  chan struct{} // closed when the goroutine has ended, or will never start
 	once   sync.Once
+
+	telling chan struct{} // has room for who tells the logger
 }
 
 func (w *sweeper) init() {
@@ -41,6 +43,7 @@ func (w *sweeper) init() {
 	w.wake = make(chan struct{}, 1)
 	w.done = make(chan struct{})
 	w.ended = make(chan struct{})
+	w.telling = make(chan struct{}, 1)
 }
 
 // wakeBefore makes the sweeper look before t at the latest.
@@ -119,19 +122,33 @@ func (e *Engine) sweepRound() (next int64) {
 // tellLapsed has the logger told of leases that ran out, in a goroutine of its own: a logger that is slow, or calls the
 // engine, must not hold up the sweeper, for which waiters wait. What comes meanwhile is told after it, in one line.
 func (e *Engine) tellLapsed() {
-	if e.cfg.Logger == nil || e.lapsed.Load() == 0 || !e.telling.CompareAndSwap(false, true) {
+	if e.cfg.Logger == nil || e.lapsed.Load() == 0 {
 		return
 	}
-	go func() {
-		defer func() {
-			_ = recover() // a logger that panics must not end the process
-			e.telling.Store(false)
-			if e.lapsed.Load() > 0 {
-				e.nudge()
-			}
-		}()
-		e.logLapsed(e.lapsed.Swap(0))
+	select {
+	case e.sweeper.telling <- struct{}{}:
+		go e.tell()
+	default:
+	}
+}
+
+func (e *Engine) tell() {
+	defer func() {
+		_ = recover() // a logger that panics must not end the process
+		<-e.sweeper.telling
+		if e.lapsed.Load() > 0 {
+			e.nudge()
+		}
 	}()
+	e.logLapsed(e.lapsed.Swap(0))
+}
+
+// stopTelling waits for the logger, though not for one that hangs, or that is calling Close.
+func (e *Engine) stopTelling() {
+	select {
+	case e.sweeper.telling <- struct{}{}: // for good
+	case <-time.After(100 * time.Millisecond):
+	}
 }
 
 func (e *Engine) logLapsed(n int64) {
