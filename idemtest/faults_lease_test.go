@@ -292,6 +292,28 @@ func ownerFaults() []fault {
 			}
 		},
 	}, {
+		name: "Extend that brings a claim back has the store's lease", row: "complete/restores a record that is gone",
+		also: []string{"extend/late"},
+		inject: func(b *broken, _ idemtest.Config) {
+			b.extend = func(ctx context.Context, c idem.Claim, lease time.Duration) error {
+				if lease > 0 && b.find(c.Scope, c.Key).State == 0 {
+					lease = 0
+				}
+				return b.whole.Extend(ctx, c, lease)
+			}
+		},
+	}, {
+		name: "Extend that ends an unknown outcome is for ever", row: "hold/owner ends it",
+		also: []string{"extend/late"},
+		inject: func(b *broken, _ idemtest.Config) {
+			b.extend = func(ctx context.Context, c idem.Claim, lease time.Duration) error {
+				if lease > 0 && b.find(c.Scope, c.Key).State == idem.Unknown {
+					lease = 1000 * time.Hour
+				}
+				return b.whole.Extend(ctx, c, lease)
+			}
+		},
+	}, {
 		name: "Extend does not look at the token", row: "extend/lost",
 		also: []string{"race/extend or a new owner", "token/one that was not granted", "wait/new owner is like any other"},
 		inject: func(b *broken, _ idemtest.Config) {

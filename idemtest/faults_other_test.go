@@ -131,6 +131,51 @@ func limitFaults() []fault {
 	}}
 }
 
+// roomFaults are about what is gone and keeps its room. Its store counts on its own: lost tells how much never comes back.
+func roomFaults() []fault {
+	full := func(b *broken, cfg idemtest.Config, lost *atomic.Int64) {
+		b.begin = func(ctx context.Context, req idem.Request) (idem.Outcome, error) {
+			if most := cfg.MaxRecords; most > 0 && lost.Load() >= int64(most) && b.find(req.Scope, req.Key).State == 0 {
+				return idem.Outcome{}, idem.ErrFull
+			}
+			return b.whole.Begin(ctx, req)
+		}
+	}
+	return []fault{{
+		name: "a key that was abandoned keeps its room", row: "limit/records",
+		inject: func(b *broken, cfg idemtest.Config) {
+			var lost atomic.Int64
+			full(b, cfg, &lost)
+			b.abandon = func(ctx context.Context, c idem.Claim) error {
+				if b.find(c.Scope, c.Key).State == idem.InProgress {
+					lost.Add(1)
+				}
+				return b.whole.Abandon(ctx, c)
+			}
+		},
+	}, {
+		name: "a key that was forgotten keeps its room", row: "limit/records",
+		inject: func(b *broken, cfg idemtest.Config) {
+			var lost atomic.Int64
+			full(b, cfg, &lost)
+			b.forget = func(ctx context.Context, scope, key string) (bool, error) {
+				lost.Add(1)
+				return b.whole.Forget(ctx, scope, key)
+			}
+		},
+	}, {
+		name: "a response that is too large has the store's TTL", row: "limit/response",
+		inject: func(b *broken, cfg idemtest.Config) {
+			b.complete = func(ctx context.Context, c idem.Claim, resp idem.Response) error {
+				if most := cfg.MaxResponseBytes; most > 0 && len(resp.Header)+len(resp.Body) > most {
+					resp.TTL = 0
+				}
+				return b.whole.Complete(ctx, c, resp)
+			}
+		},
+	}}
+}
+
 func inspectFaults() []fault {
 	return []fault{{
 		name: "Lookup does not know since when", row: "inspect/lookup",

@@ -21,7 +21,7 @@ type fault struct {
 
 func faults() []fault {
 	return slices.Concat(claimFaults(), keyFaults(), replayFaults(), lifeFaults(), leaseFaults(), holdFaults(),
-		ownerFaults(), waitFaults(), crowdFaults(), tokenFaults(), limitFaults(), inspectFaults(), closeFaults(),
+		ownerFaults(), waitFaults(), crowdFaults(), tokenFaults(), limitFaults(), roomFaults(), inspectFaults(), closeFaults(),
 		recordFaults(), handOverFaults(), raceFaults(), operatorFaults())
 }
 

@@ -84,7 +84,7 @@ func ownerEndsUnknown(r *rig) {
 	c := r.lapsed(req)
 	r.expect(idem.Unknown, req)
 	r.extend(c, long)
-	r.expect(idem.InProgress, req)
+	r.runsLong(req)
 	crowd := r.crowd(1, req)
 	r.complete(c, text("done"))
 	crowd.next(idem.Replay)

@@ -15,14 +15,14 @@ func limitRows() []Row {
 		Name: "limit/response",
 		Explanation: "A response whose header and body are together larger than the limit is recorded as Truncated, " +
 			"without its body, and Complete returns ErrTruncated: the operation did run and must not run " +
-			"again.",
+			"again before its TTL is over.",
 		needs:  MaxResponseBytes,
 		config: Config{MaxResponseBytes: 1000},
 		run:    responseLimit,
 	}, {
 		Name: "limit/records",
 		Explanation: "A full store refuses new keys with ErrFull and evicts nothing. What is there is replayed, and " +
-			"claims can be completed. There is room again when a record's time is over.",
+			"claims can be completed. There is room again when a record's time is over, a claim is given up, or a key is forgotten.",
 		needs:  MaxRecords,
 		config: Config{MaxRecords: 8},
 		run:    recordLimit,
@@ -62,6 +62,14 @@ func responseLimit(r *rig) {
 		}
 		r.expect(idem.Mismatch, foreign(req))
 	}
+	req := r.request("short-lived")
+	c := r.fresh(req)
+	var err error
+	large := lasting(text(string(bytes.Repeat([]byte("b"), 2000))), r.short())
+	set := timed(func() { err = r.store.Complete(r.Context(), c, large) })
+	require.ErrorIs(r, err, idem.ErrTruncated)
+	r.sleepPast(set, r.short())
+	r.expect(idem.Fresh, req)
 }
 
 // recordLimit is for stores that make room by forgetting what they promised to remember.
@@ -96,8 +104,15 @@ func recordLimit(r *rig) {
 	}
 	r.sleepPast(set, r.short())
 	// When there is room, and for whom, is seen by asking until Begin is not refused.
-	for range 3 {
+	for range n + 1 {
 		r.abandon(r.roomFor(more))
+	}
+	for range n + 1 {
+		r.roomFor(more)
+		if !r.inspects() {
+			break
+		}
+		r.forget(more.Key)
 	}
 }
 

@@ -163,6 +163,14 @@ func (r *rig) expect(want idem.State, req idem.Request) idem.Outcome {
 	return out
 }
 
+// runsLong wants the key in progress, with a lease that was long a moment ago.
+func (r *rig) runsLong(req idem.Request) {
+	r.Helper()
+	left := r.expect(idem.InProgress, req).Remaining
+	require.Greater(r, left, long/2)
+	require.LessOrEqual(r, left, r.most(long))
+}
+
 // fresh claims the key of req.
 func (r *rig) fresh(req idem.Request) idem.Claim {
 	r.Helper()
