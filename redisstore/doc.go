@@ -10,8 +10,9 @@
 //	defer store.Close()
 //	resp, err := idem.Do(ctx, store, req, charge)
 //
-// A record is one string, and each method is one script on it, so it takes one round trip and works on a cluster. All
-// times are the server's; clients send durations. What a server promises depends on how it is set up, on whether it
+// A record is one string, and each method is one script on it, so it takes one round trip and works on a cluster. (Forget
+// and Resolve look at the record first, and then change that one and no other.) All times are the server's; clients send
+// durations. What a server promises depends on how it is set up, on whether it
 // writes an append-only file and has replicas above all: the README has the table.
 //
 // A caller that waits is woken by a message on a channel of its own process, which Complete sends only when somebody

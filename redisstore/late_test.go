@@ -42,22 +42,88 @@ func TestLateTryOfBeginDoesNotClaimForNobody(t *testing.T) {
 	expect(t, s, idem.Fresh, request("k"))
 }
 
-// loseOne lets one script be carried out and then says that the line broke.
-type loseOne struct{ then func() }
+// So does what an operator did, when the server comes to a copy of it while the next owner is at work.
+func TestLateTryOfAnOperatorLeavesTheNextOwnerAlone(t *testing.T) {
+	ways := map[string]func(s *redisstore.Store) error{
+		"forget": func(s *redisstore.Store) error {
+			_, err := s.Forget(t.Context(), "s", "k")
+			return err
+		},
+		"resolve": func(s *redisstore.Store) error { return s.Resolve(t.Context(), "s", "k", text("resolved")) },
+	}
+	for way, do := range ways {
+		t.Run(way, func(t *testing.T) {
+			c, direct, tap := connect(t), connect(t), &tap{}
+			c.AddHook(tap)
+			s := open(t, c, redisstore.Config{})
+			everything(t, s, "known", func(string) {}) // the server has seen the scripts
+			fresh(t, s, request("k"))
+			tap.take()
+			require.NoError(t, do(s))
+			sent := tap.take()
+			_, err := s.Forget(t.Context(), "s", "k")
+			require.NoError(t, err)
+			claim := fresh(t, s, request("k"))
+			require.Equal(t, "L", direct.Do(t.Context(), sent[len(sent)-1]...).Val())
+			expect(t, s, idem.InProgress, request("k"))
+			require.NoError(t, s.Complete(t.Context(), claim, text("done")))
+		})
+	}
+}
 
-func (l *loseOne) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (l *loseOne) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+// An operator's call is about the record that is there when it takes effect, not when it was looked at.
+func TestOperatorWhoComesUponAnotherOwner(t *testing.T) {
+	c, p := connect(t), prefix()
+	slow := connect(t)
+	s, other := open(t, slow, redisstore.Config{Prefix: p}), open(t, c, redisstore.Config{Prefix: p})
+	everything(t, s, "known", func(string) {})
+	between := &afterOne{}
+	slow.AddHook(between)
+	ways := []struct {
+		name string
+		do   func(key string) error
+		want idem.State
+	}{
+		{"forget", func(key string) error {
+			found, err := s.Forget(t.Context(), "s", key)
+			require.True(t, found)
+			return err
+		}, idem.Fresh},
+		{"resolve", func(key string) error { return s.Resolve(t.Context(), "s", key, text("resolved")) }, idem.Replay},
+	}
+	for _, way := range ways {
+		claim := fresh(t, other, request(way.name))
+		between.then = func() {
+			require.NoError(t, other.Abandon(t.Context(), claim))
+			fresh(t, other, request(way.name))
+		}
+		require.NoError(t, way.do(way.name), way.name)
+		require.Nil(t, between.then)
+		expect(t, other, way.want, request(way.name))
+	}
+}
+
+// afterOne calls then, once, when a script has been carried out, whose caller is then told err.
+type afterOne struct {
+	then func()
+	err  error
+}
+
+func (a *afterOne) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (a *afterOne) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
 
-func (l *loseOne) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (a *afterOne) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
-		if then := l.then; then != nil && cmd.Name() == "evalsha" {
-			l.then = nil
+		if then := a.then; then != nil && cmd.Name() == "evalsha" {
+			a.then = nil
 			then()
-			cmd.SetErr(io.EOF)
-			return io.EOF
+			if a.err != nil {
+				cmd.SetErr(a.err)
+				return a.err
+			}
 		}
 		return err
 	}
@@ -67,7 +133,7 @@ func (l *loseOne) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func TestServerThatIsFullWhenBeginComesAgain(t *testing.T) {
 	server, c := start(t)
 	lossy := client(t, &redis.Options{Addr: server.Addr})
-	hook := &loseOne{}
+	hook := &afterOne{err: io.EOF}
 	lossy.AddHook(hook)
 	p := prefix()
 	s, other := open(t, lossy, redisstore.Config{Prefix: p}), open(t, c, redisstore.Config{Prefix: p})

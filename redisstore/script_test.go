@@ -122,13 +122,13 @@ func TestNoTimeOfDayIsSent(t *testing.T) {
 		for _, args := range tap.take() {
 			args[4] = strings.ReplaceAll(args[4].(string), granted(claim), "token")
 			packed := args[4].(string)
-			if strings.HasSuffix(packed, string(claim.Fingerprint[:])) || len(packed) == 40 {
+			if strings.HasSuffix(packed, string(claim.Fingerprint[:])) || len(packed) == 40+len("token") {
 				args[4] = packed[:32] + packed[40:] // but for the nonce of begin or forget
 			}
 			runs[i] = append(runs[i], fmt.Sprintf("%q", args[4:]))
 		}
 	}
-	require.Len(t, runs[1], 4)
+	require.Len(t, runs[1], 5) // Forget looks first
 	require.Equal(t, runs[1], runs[2])
 }
 

@@ -29,6 +29,8 @@ const (
 	atSince       = 41 // of a claim
 	claimSize     = 57 // without channels
 	atStamp       = 49 // of a response
+
+	lookupHead = 1 + 8 // what comes before the record in a reply of lookup
 )
 
 // spanSize is the size of a packed span: two numbers of 8 bytes, and 13 digits at most before zeros.
@@ -91,10 +93,11 @@ func (s *span) abandon(kind byte, tokenOrNonce uint64) string {
 	return string(binary.BigEndian.AppendUint64(append(b, kind), tokenOrNonce))
 }
 
-// operator is for who has no token: by the nonce a script knows a call that comes twice from a second call.
-func (s *span) operator(nonce uint64, state ...byte) string {
-	b := append(make([]byte, 0, spanSize+1+8), s.packed...)
-	return string(binary.BigEndian.AppendUint64(append(b, state...), nonce))
+// operator is for who has looked the token up: by the nonce a script knows a call that comes twice from a second call.
+func (s *span) operator(nonce, token uint64, state ...byte) string {
+	b := append(make([]byte, 0, spanSize+1+8+8), s.packed...)
+	b = binary.BigEndian.AppendUint64(append(b, state...), nonce)
+	return string(binary.BigEndian.AppendUint64(b, token))
 }
 
 // A response is kept as flags (1 byte, no digit), status (4), length of the header (4), header, body. Servers don't look
@@ -197,11 +200,10 @@ func outcome(text string, req *idem.Request, key string, lease time.Duration) (o
 
 // record turns a reply of lookup other than "there is none" into what [Store.Lookup] returns.
 func record(text, key string, rec *idem.Record) error {
-	const head = 1 + 8
-	if len(text) < head+claimSize {
+	if len(text) < lookupHead+claimSize {
 		return fmt.Errorf("%w: %.20q", errReply, text)
 	}
-	m := text[head:]
+	m := text[lookupHead:]
 	copy(rec.Fingerprint[:], m[atFingerprint:])
 	rec.Token = token(uint64At(m, atToken), key)
 	rec.Remaining = microsAt(text, 1)
