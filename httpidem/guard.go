@@ -24,6 +24,7 @@ type guard struct {
 // A scratch is what one request works with.
 type scratch struct {
 	buf    []byte         // the request and its response, see intake
+	head   [4]field       // room for the header of the response: most handlers set no more
 	keeper *keeper.Keeper // not part of it: the keeper's timer must not hold the memory of buf
 }
 
@@ -42,6 +43,7 @@ func (g *guard) serve(next http.Handler, w http.ResponseWriter, r *http.Request)
 	if cap(s.buf) > maxTrustedLength {
 		s.buf = nil // so that a few long requests don't hold memory for good
 	}
+	clear(s.head[:])
 	g.scratches.Put(s)
 }
 

@@ -26,9 +26,8 @@ type recorder struct {
 	limit  int // of body, in bytes
 	logger *slog.Logger
 
-	entry []field  // the header before the handler touched it
-	head  []field  // the header as it stood at WriteHeader
-	space [4]field // room for head: most handlers set no more
+	entry []field // the header before the handler touched it
+	head  []field // the header as it stood at WriteHeader
 
 	// What follows is only touched by the handler and, after it, by the run. net/http's own writers don't
 	// allow concurrent calls either.
@@ -44,11 +43,10 @@ type recorder struct {
 	http1     bool // the rules of net/http's HTTP/1 server about Content-Length and 101 apply; set by init
 }
 
-// init prepares a recorder. room is an empty slice with capacity for the body.
-func (rec *recorder) init(w http.ResponseWriter, r *http.Request, conf *Config, room []byte) {
-	rec.w, rec.logger, rec.limit, rec.body, rec.declared = w, conf.Logger, conf.MaxResponseBytes, room, -1
+// init prepares a recorder. head and body are empty slices with capacity.
+func (rec *recorder) init(w http.ResponseWriter, r *http.Request, conf *Config, head []field, body []byte) {
+	rec.w, rec.logger, rec.limit, rec.head, rec.body, rec.declared = w, conf.Logger, conf.MaxResponseBytes, head, body, -1
 	rec.http1 = r.ProtoMajor == 1
-	rec.head = rec.space[:0]
 	if h := w.Header(); len(h) > 0 {
 		rec.entry = snapshot(nil, h)
 	}

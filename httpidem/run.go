@@ -30,7 +30,7 @@ func (g *guard) run(next http.Handler, w http.ResponseWriter, r *http.Request, i
 	x := &run{guard: g}
 	x.op.tenure = &x.tenure
 	x.body.data = in.body
-	x.rec.init(w, r, &g.conf, in.request.Buf)
+	x.rec.init(w, r, &g.conf, in.head[:0], in.request.Buf)
 	x.values = detached{request: r.Context(), op: &x.op}
 	x.tenure.Start(tenure.Terms{
 		Store: g.asker.Store, Claim: in.outcome.Claim, Lease: in.outcome.Remaining,
@@ -53,7 +53,7 @@ func (x *run) end() {
 		x.tenure.Release()
 	}
 	x.body.end()
-	x.rec.body = nil
+	x.rec.head, x.rec.body = nil, nil
 }
 
 // settle does with the answer what the policy says, and sends it.

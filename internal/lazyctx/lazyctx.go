@@ -38,9 +38,6 @@ func (c *Context) For(parent context.Context, d time.Duration) {
 	c.parent, c.timeout = parent, max(d, 1)
 }
 
-// Started reports whether the context was started.
-func (c *Context) Started() bool { return c.parent != nil }
-
 // End ends the context, for the cause or for none in particular, nil. Calling it again does nothing.
 func (c *Context) End(cause error) {
 	c.mu.Lock()

@@ -20,11 +20,17 @@ type Asker struct {
 // NewAsker returns one. A duplicate waits for the owner for wait, zero: not at all. The store has the time of timeout to
 // answer, not counting that, or as long as the context if it is negative.
 func NewAsker(store idem.Store, wait, timeout time.Duration) Asker {
-	if _, ok := store.(*idem.Engine); ok {
-		timeout = -1 // it never hangs, and a timer takes a tenth of a request's time
+	if inProcess(store) {
+		timeout = -1
 	}
 	slow := fmt.Errorf("the store, a %T, did not answer within %v (Config.StoreTimeout)", store, timeout)
 	return Asker{Store: store, wait: wait, timeout: timeout, slow: slow}
+}
+
+// inProcess tells whether a store never hangs, so that its calls need no timer, which takes a tenth of a request's time.
+func inProcess(store idem.Store) bool {
+	_, ok := store.(*idem.Engine)
+	return ok
 }
 
 // Begin asks for the claim, and waits for the owner as long as may be: until ctx ends or, if that says more, done is closed. The

@@ -37,9 +37,8 @@ type Terms struct {
 // A Tenure is to be part of what it belongs to, so that it is not even an allocation. It begins with Start and ends with
 // one of Complete and Release, if the handler has answered, and End in any case.
 type Tenure struct {
-	terms  Terms
-	ctx    lazyctx.Context // the handler's
-	ending lazyctx.Context // of the first call that ends the claim
+	terms Terms
+	ctx   lazyctx.Context // the handler's
 }
 
 // Start begins the tenure, and extends the claim from here on.
@@ -68,9 +67,7 @@ func (t *Tenure) Complete(resp idem.Response) (err error) {
 		if pause > 0 {
 			time.Sleep(pause)
 		}
-		ctx := t.finishing()
-		err = t.terms.Store.Complete(ctx, t.terms.Claim, resp)
-		ctx.End(nil)
+		err = t.finish(func(ctx context.Context) error { return t.terms.Store.Complete(ctx, t.terms.Claim, resp) })
 		switch {
 		case err == nil || errors.Is(err, idem.ErrTruncated):
 			return nil // also without its body it is recorded that the handler ran
@@ -84,10 +81,9 @@ func (t *Tenure) Complete(resp idem.Response) (err error) {
 // Release gives the claim up. One attempt will do: at worst the key is free when its lease ends.
 func (t *Tenure) Release() {
 	t.rest() // an Extend that comes after Abandon would take the key again
-	ctx := t.finishing()
-	defer ctx.End(nil)
-	if err := t.terms.Store.Abandon(ctx, t.terms.Claim); err != nil {
-		t.terms.Logger.WarnContext(ctx, "idem: claim could not be given up; the key is free when its lease ends", "error", err,
+	err := t.finish(func(ctx context.Context) error { return t.terms.Store.Abandon(ctx, t.terms.Claim) })
+	if err != nil {
+		t.terms.Logger.WarnContext(t.terms.Values, "idem: claim could not be given up; the key is free when its lease ends", "error", err,
 			"token", t.terms.Claim.Token)
 	}
 }
@@ -104,14 +100,15 @@ func (t *Tenure) rest() {
 	t.terms.Keeper.Wait()
 }
 
-// finishing returns a context for a call that ends the claim. The handler's own has perhaps ended.
-func (t *Tenure) finishing() *lazyctx.Context {
-	ctx := &t.ending
-	if ctx.Started() {
-		ctx = new(lazyctx.Context)
+// finish makes a call that ends the claim. The handler's own context has perhaps ended.
+func (t *Tenure) finish(call func(context.Context) error) error {
+	if inProcess(t.terms.Store) {
+		return call(t.terms.Values)
 	}
+	ctx := new(lazyctx.Context)
 	ctx.For(t.terms.Values, finishTimeout)
-	return ctx
+	defer ctx.End(nil)
+	return call(ctx)
 }
 
 // Extend implements [keeper.Owner], as do Tell and Lost.
