@@ -24,8 +24,9 @@ const (
 	maxProblemBytes = 16 << 10
 
 	// maxProblemTime is how long a 409 is read for it, from its header on. A server sends a problem
-	// document in one piece with its header, so that this only has to outlast a packet that was lost.
-	maxProblemTime = time.Second
+	// document in one piece with its header, so that this only has to outlast packets that were lost, and a client with
+	// much else to do.
+	maxProblemTime = 5 * time.Second
 
 	// maxDrainBytes and maxDrainTime bound what is spent on the body of an answer that nobody will see.
 	// Read to its end it leaves the connection usable; more than this costs more than a new connection.

@@ -30,7 +30,7 @@ import (
 //
 // Another attempt follows a connection that failed, the statuses 425, 429, 502, 503 and 504, and a 409
 // whose problem document has the code "in_progress". Any other answer is final, and so is the last one
-// that MaxAttempts allows. So is a 409 whose document does not arrive within a second of its header; its
+// that MaxAttempts allows. So is a 409 whose document does not arrive within 5 s of its header; its
 // body can be read all the same. Between attempts the Transport waits as Retry-After says, and then a random
 // time below a bound that doubles from MinBackoff to MaxBackoff.
 //

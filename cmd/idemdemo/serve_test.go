@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/seed-5bb5eb37/idem"
+	"github.com/seed-5bb5eb37/idem/internal/testserver"
 	"github.com/stretchr/testify/require"
 )
 
@@ -82,8 +84,10 @@ func trySend(ctx context.Context, method, url, key, body string) (answer, error)
 	return answer{resp.StatusCode, resp.Header, content}, err
 }
 
-// TestGuide sends what the guide tells people to type, and gets what it says they will.
+// TestGuide has a shell and curl do what the guide tells people to type, and gets what it says they will.
 func TestGuide(t *testing.T) {
+	_, err := testserver.Binary("curl", "curl", "curl")
+	require.NoError(t, err)
 	url := startService(t, 0)
 	want := []struct {
 		status   int
@@ -92,38 +96,15 @@ func TestGuide(t *testing.T) {
 	commands := regexp.MustCompile(`(?m)^curl .*$`).FindAllString(strings.ReplaceAll(guide, "URL", url), -1)
 	require.Len(t, commands, len(want))
 	for i, command := range commands {
-		command = strings.Replace(command, "take=20s", "take=0s", 1)
-		method, target, key, body := parseCurl(t, command)
-		got := send(t, method, target, key, body)
-		require.Equal(t, want[i].status, got.status, "%s: %s", command, got.body)
-		require.Equal(t, want[i].replayed, got.header.Get("Idempotency-Replayed"), command)
+		command = strings.Replace(command, "take=20s", "take=0s", 1) + " -i -sS --noproxy '*'"
+		printed, err := exec.CommandContext(t.Context(), "sh", "-c", command).Output()
+		require.NoError(t, err, command)
+		resp, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(printed)), nil)
+		require.NoError(t, err, "%s: %s", command, printed)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, want[i].status, resp.StatusCode, "%s: %s", command, printed)
+		require.Equal(t, want[i].replayed, resp.Header.Get("Idempotency-Replayed"), command)
 	}
-}
-
-// parseCurl understands the few options that the guide uses.
-func parseCurl(t *testing.T, command string) (method, url, key, body string) {
-	t.Helper()
-	method = http.MethodGet
-	words := regexp.MustCompile(`'[^']*'|\S+`).FindAllString(command, -1)[1:]
-	for i := 0; i < len(words); i++ {
-		word := strings.Trim(words[i], "'")
-		next := func() string { i++; return strings.Trim(words[i], "'") }
-		switch word {
-		case "-i":
-		case "-X":
-			method = next()
-		case "-d":
-			method, body = http.MethodPost, next()
-		case "-H":
-			var ok bool
-			key, ok = strings.CutPrefix(next(), "Idempotency-Key: ")
-			require.True(t, ok, command)
-		default:
-			require.Empty(t, url, command)
-			url = word
-		}
-	}
-	return method, url, key, body
 }
 
 // TestAPI checks what the guide does not show.
