@@ -33,7 +33,7 @@ func (s *Store) Begin(ctx context.Context, req idem.Request) (idem.Outcome, erro
 	if req.Wait {
 		return s.wait(ctx, &req)
 	}
-	out, err := s.begin(ctx, &req, newNonce(), s.forecast.isNew())
+	out, err := s.begin(ctx, &req, newNonce(), s.forecast.isNew(), true)
 	if err == nil {
 		s.forecast.saw(out.State == idem.Fresh)
 	}
@@ -72,7 +72,7 @@ func (s *Store) wait(ctx context.Context, req *idem.Request) (idem.Outcome, erro
 	req.Buf = nil // a response that all share must not lie in the buffer of one
 	key := waitroom.Key{Scope: req.Scope, Key: req.Key, Fingerprint: req.Fingerprint}
 	out, err := s.room.Wait(ctx, key, func(ctx context.Context, _ int) waitroom.Look[idem.Outcome] {
-		out, err := s.begin(ctx, req, nonce, false) // who waits knows the key
+		out, err := s.begin(ctx, req, nonce, false, false) // who waits knows the key
 		look := waitroom.Look[idem.Outcome]{Result: out, Err: err, Verdict: waitroom.Everyones}
 		switch out.State {
 		case idem.InProgress:
@@ -86,7 +86,7 @@ func (s *Store) wait(ctx context.Context, req *idem.Request) (idem.Outcome, erro
 	switch {
 	case errors.Is(err, waitroom.ErrCrowded):
 		req.Buf = buf
-		return s.begin(ctx, req, nonce, false)
+		return s.begin(ctx, req, nonce, false, true)
 	case errors.Is(err, waitroom.ErrClosed):
 		return idem.Outcome{}, idem.ErrClosed
 	case out.State == idem.Replay:
@@ -97,13 +97,17 @@ func (s *Store) wait(ctx context.Context, req *idem.Request) (idem.Outcome, erro
 
 // begin asks until it is told. It answers as Begin without Wait does. When it fails, nobody may use the nonce again: a
 // claim that was made without being heard of is given up by it. asNew: the key is taken for a new one at first.
-func (s *Store) begin(ctx context.Context, req *idem.Request, nonce int64, asNew bool) (idem.Outcome, error) {
+// lastly: nobody asks again with the nonce, so that a copy which a server comes to late is given up whatever the answer is.
+func (s *Store) begin(ctx context.Context, req *idem.Request, nonce int64, asNew, lastly bool) (idem.Outcome, error) {
 	args := s.beginArgs(req, nonce)
 	var tries retrier
 	unheard := false
 	for {
 		out, doubt, err := s.ask(ctx, req, nonce, args, asNew)
 		if err == nil {
+			if unheard && lastly && out.State != idem.Fresh {
+				s.undo(ctx, req.Scope, req.Key, nonce)
+			}
 			return out, nil
 		}
 		asNew = false // it may have got there
@@ -145,6 +149,8 @@ func (s *Store) ask(
 	go func() { a.done <- a.run(&s.queries, args, asNew) }()
 	select {
 	case err := <-a.done:
+		stop := context.AfterFunc(ctx, a.cancel)
+		defer stop()
 		out, err = a.answer(err, req)
 		return out, a.inDoubt(err), err
 	case <-ctx.Done():

@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -95,6 +96,7 @@ func (s *Store) StartCleaner(every time.Duration) (stop func()) {
 
 // cleanEvery is the goroutine of a cleaner.
 func (s *Store) cleanEvery(ctx context.Context, every time.Duration) {
+	every = min(every, math.MaxInt64/2) // half as long again is still a duration
 	for {
 		if n, err := s.Clean(ctx); err != nil && ctx.Err() == nil {
 			s.cfg.Logger.Warn("pgstore: cleaning failed", "deleted", n, "error", err)

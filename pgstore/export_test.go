@@ -11,7 +11,7 @@ func (s *Store) BeginAs(ctx context.Context, nonce int64, req idem.Request) (ide
 	if err := s.checkBegin(ctx, &req); err != nil {
 		return idem.Outcome{}, err
 	}
-	return s.begin(ctx, &req, nonce, s.forecast.isNew())
+	return s.begin(ctx, &req, nonce, s.forecast.isNew(), true)
 }
 
 // Waiting returns how many callers wait.

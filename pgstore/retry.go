@@ -87,6 +87,9 @@ func isConflict(err error) bool {
 // isBroken reports whether err is about the connection and not about the statement, which may have been carried out
 // or not.
 func isBroken(err error) bool {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.SeverityUnlocalized == "FATAL" {
+		return true
+	}
 	switch state := sqlState(err); {
 	case state == adminShutdown, state == crashShutdown, strings.HasPrefix(state, connectionException):
 		return true

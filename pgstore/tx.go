@@ -3,11 +3,17 @@ package pgstore
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/seed-5bb5eb37/idem"
 )
+
+// ErrCompleted is returned by [Store.CompleteTx] for a claim whose response is recorded: the transaction that did so was
+// committed, though its caller may have been told otherwise when the connection broke. It is an [idem.ErrClaimLost], so that
+// whoever does not know it rolls back; who does may go on as if it had committed.
+var ErrCompleted = fmt.Errorf("%w: it was completed before, with the effect of that transaction", idem.ErrClaimLost)
 
 // BeginTx is Begin within tx, for an operation whose effects are all in this database: with [Store.CompleteTx] in the
 // same transaction the claim, the effects and the response are there together or not at all. Whoever begins the key
@@ -59,6 +65,10 @@ func askTx(ctx context.Context, tx pgx.Tx, query string, args []any, req *idem.R
 // A response that is too large is recorded without its body, and that is no error here, unlike Complete's
 // [idem.ErrTruncated]: the operation ran, and an error would have its effects rolled back. Replays of it are Truncated.
 //
+// Unlike Complete it does not return nil for a claim that was completed before, but [ErrCompleted]: that would let the
+// effect be committed a second time, by who runs a transaction again whose commit ended with a lost connection, or by two
+// workers who were handed one claim.
+//
 // From CompleteTx until tx ends, whoever would take the key over blocks, so let Commit come soon.
 func (s *Store) CompleteTx(ctx context.Context, tx pgx.Tx, c idem.Claim, resp idem.Response) error {
 	if err := s.checkClaim(ctx, &c); err != nil {
@@ -67,7 +77,9 @@ func (s *Store) CompleteTx(ctx context.Context, tx pgx.Tx, c idem.Claim, resp id
 	if _, err := s.checkResponse(&resp); err != nil { // what is too large is cut
 		return err
 	}
-	if err := s.settleTx(ctx, tx, &c, s.completion(&c, &resp)); err != nil {
+	ch := s.completion(&c, &resp)
+	ch.completed = ErrCompleted
+	if err := s.settleTx(ctx, tx, &c, ch); err != nil {
 		return err
 	}
 	if s.hints != nil {
