@@ -21,7 +21,7 @@
 // not go on in other goroutines with what has to happen once. So [fasthttp.TimeoutHandler] belongs around the
 // middleware: there the client is told that it took too long, the handler goes on to its end, and a retry gets its
 // answer. Inside, it returns while the handler still runs, and what is recorded is what the response happens to be by
-// then.
+// then. So it is with [fasthttp.RequestCtx.TimeoutError], which a handler calls after [Operation.Hold] or not at all.
 //
 // # Responses
 //

@@ -101,7 +101,7 @@ func (g *guard) withoutStore(next fasthttp.RequestHandler, ctx *fasthttp.Request
 		p := httpidem.NewProblem(httpidem.CodeKeyInvalid)
 		p.Detail = httpwire.KeyTooLong
 		g.refuse(ctx, p)
-	case g.conf.FailOpen && in.values.Err() == nil: // a context that is done makes a store fail too
+	case g.conf.FailOpen && in.values.Err() == nil && in.outcome.State != idem.InProgress: // a context that is done makes a store fail too
 		logger.WarnContext(in.values, "fasthttpidem: no store: handler runs without protection", "error", err,
 			"method", string(ctx.Method()), "path", string(ctx.Path()))
 		next(ctx)

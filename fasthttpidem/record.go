@@ -28,6 +28,7 @@ func (x *run) response(body []byte) idem.Response {
 		resp.CopyTo(other)
 		other.SetBody(body)
 		x.conf.Redact(other)
+		other.SetStatusCode(resp.StatusCode()) // it is not for Redact to change
 		resp, body = other, other.Body()
 	}
 	return newRecord(resp, body, x.scratch, x.entry, x.conf.KeepHeader)

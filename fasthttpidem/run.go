@@ -79,6 +79,10 @@ func (x *run) settle() error {
 			return idem.Response{Status: fasthttp.StatusSwitchingProtocols, Truncated: true}
 		}
 		if body, whole := x.collect(); whole {
+			// A copy: what is around may still write into the response, or give its memory to another (Fiber's timeout).
+			if _, ok := x.asker.Store.(*idem.Engine); !ok {
+				body = bytes.Clone(body)
+			}
 			return x.response(body)
 		}
 		return idem.Response{Status: status, Truncated: true}

@@ -1,6 +1,8 @@
 package fasthttpidem
 
 import (
+	"errors"
+
 	"github.com/valyala/fasthttp"
 
 	"github.com/seed-5bb5eb37/idem"
@@ -31,10 +33,15 @@ func ScopeHeader(name string) func(*fasthttp.RequestCtx) (string, error) {
 // who sends the key of another caller's request, with the same content, is given that caller's response.
 func SharedScope(*fasthttp.RequestCtx) (string, error) { return "", nil }
 
+var errForm = errors.New("the body is a form, and not a JSON text")
+
 // FingerprintJSON is for Config.Fingerprint where clients write the same JSON in different ways. It is what
 // [httpidem.FingerprintJSON] is, and refuses what that does.
 func FingerprintJSON(ctx *fasthttp.RequestCtx, body []byte) (idem.Fingerprint, error) {
 	canonical, err := httpwire.CanonicalJSON(body)
+	if body == nil && len(ctx.Request.Header.MultipartFormBoundary()) > 0 {
+		err = errForm
+	}
 	if err != nil {
 		return idem.Fingerprint{}, &httpidem.Problem{
 			Status: fasthttp.StatusBadRequest, Code: httpidem.CodeRequestInvalid, Detail: err.Error(),

@@ -80,7 +80,7 @@ func (g *guard) withoutStore(next http.Handler, w http.ResponseWriter, r *http.R
 	}
 	// A context that is done makes a store fail too. Then nobody reads an answer, and the client that
 	// comes back shall find the work not done.
-	if g.conf.FailOpen && r.Context().Err() == nil {
+	if g.conf.FailOpen && r.Context().Err() == nil && in.outcome.State != idem.InProgress {
 		g.conf.Logger.WarnContext(r.Context(), "httpidem: no store: handler runs without protection", "error", err,
 			"method", r.Method, "path", r.URL.Path)
 		b := &body{data: in.body}

@@ -44,7 +44,7 @@ type Config struct {
 	Optional bool
 
 	// FailOpen runs the handler without protection when the store is full or down. Otherwise such a
-	// request is answered 503.
+	// request is answered 503, and in any case one whose first attempt is known to run.
 	FailOpen bool
 
 	// MaxRequestBytes is the length up to which the body of a request is taken. Zero means 1 MiB.

@@ -87,3 +87,27 @@ func TestStoreThatFailsWhileADuplicateWaits(t *testing.T) {
 		require.Equal(t, 1, runs)
 	})
 }
+
+// A duplicate that waits for a request that runs is not run beside it, whatever the store comes to meanwhile.
+func TestFailOpenDoesNotRunWhatIsKnownToRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFaultyStore(t, idem.Config{})
+		begins, runs := 0, 0
+		store.OnBegin = func() error {
+			if begins++; begins == 3 { // the duplicate has been told, and asks to wait
+				return httpcases.ErrDown
+			}
+			return nil
+		}
+		h := guardWith(t, store, httpidem.Config{Wait: time.Minute, FailOpen: true})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			runs++
+			time.Sleep(time.Second)
+		}))
+		done := make(chan struct{})
+		go func() { defer close(done); post(t, h, "k", "a") }()
+		synctest.Wait()
+		requireProblem(t, post(t, h, "k", "a"), 503, httpidem.CodeStoreUnavailable)
+		<-done
+		require.Equal(t, 1, runs)
+	})
+}

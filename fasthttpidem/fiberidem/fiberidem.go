@@ -36,8 +36,13 @@ func New(store idem.Store, conf fasthttpidem.Config) (fiber.Handler, error) {
 	return func(c fiber.Ctx) error {
 		ctx := c.RequestCtx()
 		ctx.SetUserValue(ctxKey{}, c)
-		idempotent(func(*fasthttp.RequestCtx) { run(c) })(ctx)
-		return nil
+		if sent := string(ctx.Method()); sent != c.Method() { // a middleware has overridden it, for Fiber alone
+			ctx.Request.Header.SetMethod(c.Method())
+			defer ctx.Request.Header.SetMethod(sent)
+		}
+		var err error
+		idempotent(func(*fasthttp.RequestCtx) { err = run(c) })(ctx)
+		return err
 	}, nil
 }
 
@@ -56,23 +61,26 @@ func FromContext(c fiber.Ctx) (op *fasthttpidem.Operation, ok bool) {
 	return fasthttpidem.FromContext(c.RequestCtx())
 }
 
-// run calls the handlers that follow, with the operation's context if there is one.
-func run(c fiber.Ctx) {
+// run calls the handlers that follow, with the operation's context. What they return is a response by the time that it is
+// recorded; the error is theirs when there is no operation.
+func run(c fiber.Ctx) error {
 	op, ok := FromContext(c)
-	if ok {
-		outer := c.Context()
-		c.SetContext(op.Context())
-		defer c.SetContext(outer)
+	if !ok {
+		return c.Next() // nothing is recorded
 	}
+	outer := c.Context()
+	c.SetContext(op.Context())
+	defer c.SetContext(outer)
 	err := c.Next()
-	if ok && c.IsAbandoned() {
+	if c.IsAbandoned() {
 		op.Hold() // Fiber's timeout has answered in the same response, or does, while a handler may go on
-		return
+		return nil
 	}
 	if err == nil {
-		return
+		return nil
 	}
 	if err = c.App().ErrorHandler(c, err); err != nil {
 		_ = c.SendStatus(http.StatusInternalServerError) // as the app itself does
 	}
+	return nil
 }

@@ -65,7 +65,11 @@ func (a *Asker) Begin(ctx context.Context, done <-chan struct{}, req idem.Reques
 	case ctx.Err() != nil:
 		return out, nil
 	default: // once more, to learn how long the lease lasts that was extended meanwhile
-		return a.ask(ctx, req)
+		again, err := a.ask(ctx, req)
+		if err != nil {
+			return out, err // it is still known that another one has the claim
+		}
+		return again, nil
 	}
 }
 
