@@ -29,7 +29,7 @@ help: ## this list
 test: race heavy ## all tests: race and heavy
 
 .PHONY: race race-busy race-waiting
-race: ## tests under the race detector, shuffled, the root's with 1, 2 and 4 Ps; not the heavy ones
+race: ## tests under the race detector, shuffled, the root's with 1, 2 and 4 Ps; not the heavy ones; each module by itself
 	@$(MAKE) -j2 race-busy race-waiting
 
 # Two at a time, since most modules wait for servers.
@@ -39,10 +39,10 @@ BUSY := . ./verify
 race-busy:
 	@echo "-- ."; .ci/race $(CPU) $$(go list ./... | grep -v -e /idemtest -e /cmd/ -e /internal/testserver)
 	@.ci/race 2 ./idemtest/... ./cmd/... ./internal/testserver
-	@for m in $(filter-out .,$(BUSY)); do echo "-- $$m"; (cd "$$m"; "$$ROOT/.ci/race" $(CPU_of)); done
+	@for m in $(filter-out .,$(BUSY)); do echo "-- $$m"; (cd "$$m"; GOWORK=off "$$ROOT/.ci/race" $(CPU_of)); done
 
 race-waiting:
-	@for m in $(filter-out $(BUSY),$(MODULES)); do echo "-- $$m"; (cd "$$m"; "$$ROOT/.ci/race" $(CPU_of)); done
+	@for m in $(filter-out $(BUSY),$(MODULES)); do echo "-- $$m"; (cd "$$m"; GOWORK=off "$$ROOT/.ci/race" $(CPU_of)); done
 
 .PHONY: heavy heavy-busy heavy-waiting
 heavy: ## the heavy tests (TestHeavy…) and what fuzzing starts with, once, without the race detector; each module by itself
@@ -68,7 +68,7 @@ alone: ## all but the heavy tests of each module by itself, as a user of it gets
 
 .PHONY: browser
 browser: ## the page of idemdemo serve in a real Chromium; installs Debian's if there is none
-	@command -v chromium >/dev/null || { apt-get update -qq; apt-get install -y -qq --no-install-recommends chromium; }
+	@.ci/install chromium chromium
 	@cd verify; go test -count 1 -tags browser ./browser
 
 .PHONY: fuzz
