@@ -100,7 +100,7 @@ func (s *Store) wait(ctx context.Context, req *idem.Request) (idem.Outcome, erro
 // lastly: nobody asks again with the nonce, so that a copy which a server comes to late is given up whatever the answer is.
 func (s *Store) begin(ctx context.Context, req *idem.Request, nonce int64, asNew, lastly bool) (idem.Outcome, error) {
 	args := s.beginArgs(req, nonce)
-	var tries retrier
+	tries := retrier{pool: s.pool}
 	unheard := false
 	for {
 		out, doubt, err := s.ask(ctx, req, nonce, args, asNew)

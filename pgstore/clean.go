@@ -65,7 +65,7 @@ func nextBatch(batch int, took time.Duration) int {
 func (s *Store) cleanBatch(ctx context.Context, rows int) (deleted, moved int64, err error) {
 	ctx, cancel := finishing(ctx)
 	defer cancel()
-	var tries retrier
+	tries := retrier{pool: s.pool}
 	for {
 		err := s.pool.QueryRow(ctx, s.queries.clean, int32(rows)).Scan(&deleted, &moved)
 		if err == nil {

@@ -158,7 +158,7 @@ func notNil(b []byte) []byte {
 // settle carries out a change, as often as it takes. What it sends may be carried out twice: the second time changes
 // nothing, or the same once more.
 func (s *Store) settle(ctx context.Context, db database, c *idem.Claim, ch change) error {
-	var tries retrier
+	tries := retrier{pool: s.pool}
 	for {
 		err := s.trySettle(ctx, db, c, &ch)
 		switch {

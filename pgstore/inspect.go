@@ -14,7 +14,7 @@ func (s *Store) Lookup(ctx context.Context, scope, key string) (idem.Record, boo
 	if err := s.checkLook(ctx, scope, key); err != nil {
 		return idem.Record{}, false, err
 	}
-	var tries retrier
+	tries := retrier{pool: s.pool}
 	for {
 		rec, found, err := s.lookup(ctx, scope, key)
 		if err == nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/puddle/v2"
 )
 
@@ -17,8 +18,8 @@ const (
 	// gets on, so this many are not met but by accident; the bound is there against a server that lies.
 	maxConflicts = 100
 
-	// maxBreaks bounds how often a statement is run again whose connection broke. It covers a connection that died
-	// while it was idle, or with a reply on it, not a server that is gone: that is an error, at once.
+	// maxBreaks bounds how often a statement is run again whose connection broke, not counting those that may have died
+	// idle. It covers a connection that died with a reply on it, not a server that is gone: that is an error, at once.
 	maxBreaks = 3
 
 	// calmConflicts is how many conflicts are met with no pause.
@@ -41,7 +42,11 @@ const (
 )
 
 // A retrier counts what failed. Every statement that goes through one may be carried out twice.
-type retrier struct{ conflicts, breaks int }
+type retrier struct {
+	pool              *pgxpool.Pool // nil: the connection is always the same
+	conflicts, breaks int
+	idle              int // how many connections were idle when the first one broke: a server that restarts ends them all
+}
 
 // again tells whether to run a statement again that ended with err, having paused for as long as is apt.
 func (r *retrier) again(ctx context.Context, err error) bool {
@@ -51,10 +56,19 @@ func (r *retrier) again(ctx context.Context, err error) bool {
 	case isConflict(err):
 		return r.conflict(ctx)
 	case isBroken(err):
-		r.breaks++
-		return r.breaks <= maxBreaks && pause(ctx, time.Duration(r.breaks)*10*time.Millisecond)
+		return r.broken(ctx)
 	}
 	return false
+}
+
+// broken is again for a statement whose connection broke.
+func (r *retrier) broken(ctx context.Context) bool {
+	r.breaks++
+	if r.breaks == 1 && r.pool != nil {
+		r.idle = int(r.pool.Stat().IdleConns())
+	}
+	n := r.breaks - r.idle
+	return n <= 0 || n <= maxBreaks && pause(ctx, time.Duration(n)*10*time.Millisecond)
 }
 
 // conflict is again for a statement that another one got ahead of.

@@ -143,6 +143,28 @@ func TestSessionThatTheServerHasEnded(t *testing.T) {
 	claim(t, store, request())
 }
 
+// A server that restarts, or an operator, ends all connections, also those that are idle in the pool.
+func TestConnectionsThatDieTogether(t *testing.T) {
+	pool := newPool(t, databaseURL, maxConns(16), func(c *pgxpool.Config) {
+		c.ConnConfig.RuntimeParams["application_name"] = "together"
+	})
+	admin := newPool(t, databaseURL)
+	store := newStore(t, pool, pgstore.Config{PollOnly: true})
+	c := claim(t, store, request())
+	conns := make([]*pgxpool.Conn, 16)
+	for i := range conns {
+		var err error
+		conns[i], err = pool.Acquire(t.Context())
+		require.NoError(t, err)
+	}
+	for _, conn := range conns {
+		conn.Release()
+	}
+	_, err := admin.Exec(t.Context(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'together'")
+	require.NoError(t, err)
+	require.NoError(t, store.Complete(t.Context(), c, text("done")))
+}
+
 // A queryHook is called before each statement.
 type queryHook func(sql string)
 
