@@ -49,6 +49,32 @@ func testDifferential(t *testing.T, cases []handlerCase) {
 	}
 }
 
+// What is not guarded passes as it is, with a key and without: each request runs.
+func TestDifferentialOfHead(t *testing.T) {
+	for _, proto := range []string{onlyHTTP1, "HTTP/2.0"} {
+		t.Run(proto, func(t *testing.T) {
+			var runs atomic.Int32
+			h := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				runs.Add(1)
+				w.Header().Set("Etag", `"7"`)
+				w.Header().Set("Content-Length", "1000")
+				_, _ = io.WriteString(w, "what a GET would have begun with")
+			})
+			mux := http.NewServeMux()
+			mux.Handle("/bare", h)
+			mux.Handle("/guarded", guard(t, httpidem.Config{})(h))
+			server := startServer(t, mux, proto)
+			bare := exchangeAs(t, server, http.MethodHead, "/bare")
+			require.Equal(t, proto, bare.proto)
+			require.EqualValues(t, 1000, bare.length)
+			for range 2 {
+				require.Equal(t, bare.withoutDate(), exchangeAs(t, server, http.MethodHead, "/guarded").withoutDate())
+			}
+			require.EqualValues(t, 3, runs.Load())
+		})
+	}
+}
+
 func runDifferential(t *testing.T, c handlerCase, proto string) {
 	var runs atomic.Int32
 	mux := http.NewServeMux()
@@ -154,13 +180,18 @@ func (s *testServer) client(t *testing.T) *http.Client {
 }
 
 // exchange sends the request of the test's key to a path.
-func exchange(t *testing.T, server *testServer, path string) (a answer) {
+func exchange(t *testing.T, server *testServer, path string) answer {
+	t.Helper()
+	return exchangeAs(t, server, http.MethodPost, path)
+}
+
+func exchangeAs(t *testing.T, server *testServer, method, path string) (a answer) {
 	t.Helper()
 	trace := &httptrace.ClientTrace{Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
 		a.interim = append(a.interim, fmt.Sprint(code, h))
 		return nil
 	}}
-	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), http.MethodPost, server.URL+path, bytes.NewBufferString("a=1"))
+	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), method, server.URL+path, bytes.NewBufferString("a=1"))
 	require.NoError(t, err)
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	req.Header.Set(httpidem.DefaultHeader, "key")
