@@ -57,6 +57,12 @@ func panelsOf(s *report.Summary, workload string, live int) (panels []panel) {
 		for _, g := range s.Goroutines(workload) {
 			panels = append(panels, perOp(workload, g, live))
 		}
+	case "wait":
+		for _, g := range s.Goroutines(workload) {
+			panels = append(panels, panel{fmt.Sprintf("%d duplicates", g), "ns from Complete until all have it", report.Point{
+				Workload: workload, Goroutines: g, Live: live, Metric: "wake-ns",
+			}, false})
+		}
 	case "memory":
 		panels = append(panels, panel{report.Count(live) + " live records", "bytes per record", report.Point{
 			Workload: workload, Live: live, Metric: "resident B/record",
