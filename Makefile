@@ -112,7 +112,7 @@ vet: ## go vet, and of the root module also for 32 bits
 
 .PHONY: lint
 lint: ## golangci-lint, built from its pinned version (minutes the first time)
-	$(call each,GOWORK=off go tool -modfile="$$ROOT/tools/go.mod" golangci-lint run ./...)
+	$(call each,GOWORK=off go tool -modfile="$$ROOT/tools/go.mod" golangci-lint run --allow-serial-runners ./...)
 
 .PHONY: tidy
 tidy: ## go mod tidy in every module
