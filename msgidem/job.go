@@ -221,7 +221,10 @@ func (j *job) wait(req idem.Request) (idem.Outcome, error) {
 	patient := req
 	patient.Wait = true
 	out, err := j.store.Begin(ctx, patient)
-	if err == nil || ctx.Err() == nil || j.parent.Err() != nil {
+	switch {
+	case err != nil && j.parent.Err() != nil:
+		return out, context.Cause(j.parent) // ctx may have been told to stop before it was told why
+	case err == nil || ctx.Err() == nil:
 		return out, err
 	}
 	// Once more, to learn how long the lease lasts that was extended meanwhile.
