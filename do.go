@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/seed-5bb5eb37/idem/internal/heed"
 	"github.com/seed-5bb5eb37/idem/internal/patience"
 )
 
@@ -106,8 +107,16 @@ func Completed(ctx context.Context, store Store, c Claim) bool {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTimeout)
 	defer cancel()
-	rec, found, err := inspector.Lookup(ctx, c.Scope, c.Key)
-	return err == nil && found && rec.State == Replay && rec.Token == c.Token
+	done, err := heed.Call(ctx, func(ctx context.Context) (done bool, err error) {
+		defer func() {
+			if v := recover(); v != nil { // nobody else could, in a timer's goroutine
+				err = fmt.Errorf("panic in Lookup: %v", v)
+			}
+		}()
+		rec, found, err := inspector.Lookup(ctx, c.Scope, c.Key)
+		return found && rec.State == Replay && rec.Token == c.Token, err
+	})
+	return err == nil && done
 }
 
 // Do runs fn once per scope and key, and gives every duplicate of req the response that was recorded. It
@@ -232,13 +241,13 @@ func run(ctx context.Context, store Store, lease time.Duration, out Outcome, fn 
 	}()
 
 	resp, err = fn(ctx, out.Claim)
-	if err != nil {
-		if !IsPermanent(err) {
-			return resp, err
-		}
-		resp.Failed, resp.Body = true, message(err)
+	if err != nil && !IsPermanent(err) {
+		return resp, err
 	}
 	ran = true
+	if err != nil {
+		resp.Failed, resp.Body = true, message(err)
+	}
 	return settle(detached, store, out, resp, err)
 }
 

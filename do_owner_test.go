@@ -367,3 +367,61 @@ func TestPanicInExtendIsAFailure(t *testing.T) {
 		require.NoError(r, err)
 	})
 }
+
+// An unsound store says that every claim is lost, and does something else when it is asked whether that is so.
+type unsound struct {
+	*idem.Engine
+
+	look func()
+}
+
+func (unsound) Extend(context.Context, idem.Claim, time.Duration) error { return idem.ErrClaimLost }
+
+func (s unsound) Lookup(context.Context, string, string) (idem.Record, bool, error) {
+	s.look()
+	return idem.Record{}, false, nil
+}
+
+// An operation is told that its claim is lost, whatever the store does when it is asked whether the operation completed
+// itself: in a goroutine in which no caller could recover, and without heeding its context.
+func TestDoIsToldOfALossByAnUnsoundStore(t *testing.T) {
+	told := func(t *testing.T, look func()) {
+		t.Helper()
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			store := unsound{openEngine(t, idem.Config{Lease: time.Minute}), look}
+			_, err := idem.Do(t.Context(), store, order, func(ctx context.Context, _ idem.Claim) (idem.Response, error) {
+				<-ctx.Done()
+				return idem.Response{}, context.Cause(ctx)
+			})
+			require.ErrorIs(t, err, idem.ErrClaimLost)
+			require.LessOrEqual(t, time.Since(start), 21*time.Second, "a second after the first beat")
+			time.Sleep(time.Hour) // a bubble must not end before what hangs
+		})
+	}
+	t.Run("that panics", func(t *testing.T) { told(t, func() { panic("broken") }) })
+	t.Run("that hangs", func(t *testing.T) { told(t, func() { time.Sleep(time.Minute) }) })
+}
+
+// exits is an error whose text ends the goroutine that asks for it.
+type exits struct{}
+
+func (exits) Error() string {
+	runtime.Goexit()
+	return ""
+}
+
+// An operation that has ended for good does not run again because its end cannot be put into words.
+func TestDoKeepsTheClaimOfAFailureWithoutWords(t *testing.T) {
+	e, done := openEngine(t, idem.Config{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = idem.Do(t.Context(), e, order, func(context.Context, idem.Claim) (idem.Response, error) {
+			return idem.Response{}, idem.Permanent(exits{})
+		})
+	}()
+	<-done
+	out, err := e.Begin(t.Context(), order)
+	require.NoError(t, err)
+	require.Equal(t, idem.InProgress, out.State)
+}

@@ -48,7 +48,7 @@ const maxAsking = 4096
 //   - A response is kept until its own time is over and no longer, and at most for local's [Config.TTL]. That
 //     is the bound for the one thing that this store may be late to see: that another process had the record
 //     forgotten. A minute will do for most, the default of 24 hours hardly ever. What this process forgets or
-//     resolves it sees at once.
+//     resolves it sees at once, and what another one forgot when remote grants the key anew.
 //   - A full local keeps nothing more; that costs time, not correctness.
 //
 // local must not be used for anything else; it has no snapshots, since remote knows it all. The caller closes both when
@@ -180,6 +180,7 @@ func (t *TieredStore) look(ctx context.Context, req *Request) (found waitroom.Lo
 	case found.Err != nil:
 	case found.Result.State == Fresh:
 		found.Verdict = waitroom.Mine
+		t.outdate(req.Scope, req.Key)
 	case found.Result.State == Replay:
 		t.fetch(ctx, req, forgets)
 	}
@@ -228,6 +229,16 @@ func (t *TieredStore) drop(scope, key string) {
 	t.forgets++
 	// Its error is that local is closed, and then it holds nothing.
 	_, _ = t.local.shardOf(scope, key).forget(scope, key, t.local.hash(scope, key))
+}
+
+// outdate is drop for a key that the remote store has just granted: another process has forgotten what is known of it here.
+// Nothing is, nearly always, and then it is not counted, or records that are being fetched would not be kept.
+func (t *TieredStore) outdate(scope, key string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if known, _ := t.local.shardOf(scope, key).forget(scope, key, t.local.hash(scope, key)); known {
+		t.forgets++
+	}
 }
 
 func (t *TieredStore) forgotten() uint64 {

@@ -117,6 +117,15 @@ func TestTieredForget(t *testing.T) {
 		require.Equal(r, silence, r.remote.calls(), "the newer record took the place of the older")
 		r.expect(idem.Mismatch, payment)
 	})
+	inBubble(t, "is seen by others as soon as they are granted the key", func(r tier) {
+		r.known("paid", payment)
+		forget(r.neighbour())
+		claim := r.expect(idem.Fresh, otherPayment).Claim
+		r.expect(idem.Mismatch, payment)
+		require.NoError(r, r.Complete(r.Context(), claim, idem.Response{Body: []byte("paid otherwise")}))
+		r.expect(idem.Mismatch, payment)
+		r.replays("paid otherwise", otherPayment)
+	})
 	inBubble(t, "that fails is taken for one that worked", func(r tier) {
 		r.known("paid", payment)
 		lost := errors.New("reply lost")

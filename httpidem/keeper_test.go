@@ -214,3 +214,38 @@ func TestNoExtendComesAfterAbandon(t *testing.T) {
 		require.Equal(t, 2, runs)
 	})
 }
+
+// A faultyLog waits until the handler has been told, and panics.
+type faultyLog struct {
+	slog.Handler
+
+	told <-chan struct{}
+}
+
+func (faultyLog) Enabled(context.Context, slog.Level) bool { return true }
+
+func (l faultyLog) Handle(context.Context, slog.Record) error {
+	<-l.told
+	panic("broken")
+}
+
+// The logger has no part in telling the handler, and cannot end the process from a goroutine in which nobody could recover.
+func TestHandlerIsToldOfALossBeforeTheLogger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFaultyStore(t, idem.Config{Lease: 3 * time.Second})
+		store.OnExtend = func() error { return idem.ErrClaimLost }
+		told := make(chan struct{})
+		logger := slog.New(faultyLog{slog.DiscardHandler, told})
+		h := guardWith(t, store, httpidem.Config{Logger: logger})(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			select {
+			case <-r.Context().Done():
+				assert.Equal(t, idem.ErrClaimLost, context.Cause(r.Context()))
+			case <-time.After(time.Minute):
+				t.Error("not told")
+			}
+			close(told)
+		}))
+		post(t, h, "k", "")
+		synctest.Wait()
+	})
+}

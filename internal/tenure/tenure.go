@@ -125,7 +125,9 @@ func (t *Tenure) Lost(err error) {
 	if err != nil && idem.Completed(t.terms.Values, t.terms.Store, t.terms.Claim) {
 		return
 	}
+	t.ctx.End(idem.ErrClaimLost)
+	// Only now, since a logger may take long; and one that panics, in a timer's goroutine, must not end the process.
+	defer func() { _ = recover() }()
 	t.terms.Logger.WarnContext(t.terms.Values, "idem: claim lost while its handler runs", "error", err,
 		"token", t.terms.Claim.Token)
-	t.ctx.End(idem.ErrClaimLost)
 }
